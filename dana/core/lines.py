@@ -1,82 +1,268 @@
-"""Read UTF-8 text files, plain, gzip or zstd, as numbered lines."""
+"""Read text files as numbered lines, unpacked and decoded.
+
+Packed files (gzip, bzip2, xz, zstd) are told by their first bytes, those at URLs by their names.
+Text is UTF-8, or what its byte-order mark says. A line that is no UTF-8 is read in Windows' Latin
+encoding, cp1252, unless it has letters in UTF-8 as well: then only its broken bytes become U+FFFD.
+A file whose first lines end in carriage returns alone is cut there, any other at line feeds.
+"""
 
 import io
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
+from codecs import (
+    BOM_UTF8,
+    BOM_UTF16_BE,
+    BOM_UTF16_LE,
+    BOM_UTF32_BE,
+    BOM_UTF32_LE,
+    getincrementaldecoder,
+)
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
 
 from dana.core.errors import Damage, DataError
+from dana.core.logging import get_logger
 from dana.core.storage import File, open_until, pyarrow_source
 
-COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}  # suffix to codec
+log = get_logger(__name__)
+
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}  # suffix to codec
+MAGIC = {
+    b"\x1f\x8b\x08": "gzip",
+    b"BZh": "bz2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}  # first bytes to codec
+BZIP2_BLOCK = (b"1AY&SY", b"\x17rE8P\x90")  # behind BZh and a digit: a block, or the end
+MARKS = {
+    BOM_UTF32_LE: "utf-32",
+    BOM_UTF32_BE: "utf-32",
+    BOM_UTF16_LE: "utf-16",
+    BOM_UTF16_BE: "utf-16",
+}  # that of UTF-32 begins with that of UTF-16, so it comes first
 MAX_LINE = 1 << 28  # bytes
-_HEAD = 4096  # bytes
+MOST_CONTROLS = 0.02  # share of control characters in text that is no UTF-8; more are no text
+HEAD = 1 << 12  # bytes that tell text from none
+SAMPLE = 1 << 16  # bytes that tell line ends
+FALLBACK = "cp1252"
+_CONTROLS = bytes({*range(32)} - {*b"\t\n\r\f\v\x1b\x1a"})
 
 
 def read_lines(
-    path: File, errors: str = "replace", encoding: str = "utf-8"
+    path: File, errors: str = "replace", encoding: str | None = None, is_look: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file, unpacked and decoded, with their numbers from 1.
+    """Yield the lines of a file with their ends, unpacked and decoded, with their numbers from 1.
 
     Args:
         path: The file.
-        errors: For bytes that are not UTF-8: ``replace`` reads U+FFFD, ``strict`` raises.
-        encoding: Encoding of the text, one whose line feeds are those of UTF-8.
+        errors: For bytes that are not text in the encoding: ``replace`` reads a line as
+            :func:`decode_line` does, ``strict`` raises.
+        encoding: Encoding of the text; None for UTF-8 or what the byte-order mark says.
+        is_look: Whether the lines are only looked at, so that nothing is said of them.
 
     Raises:
         DataError: If the file cannot be read; names file and line.
-        Damage: If a compressed file is damaged, the file is UTF-16 or a quarter of its beginning is
-            NUL, or, with ``strict``, bytes are not UTF-8.
+        Damage: If a compressed file is damaged, the file is no text, or, with ``strict``, bytes are
+            no text.
     """
-    import pyarrow as pa
-
-    codec, number = COMPRESSIONS.get(path.suffix.lower()), 0
+    number = 0
+    foreign = 0
+    example = ""
+    codec = codec_of(path)
     try:
-        with pa.input_stream(pyarrow_source(path), compression=codec) as stream:
-            reader = io.BufferedReader(stream)  # type: ignore[arg-type]
-            _check_encoding(reader.peek(_HEAD)[:_HEAD])
-            while raw := reader.readline(MAX_LINE + 1):
+        with _open(path, codec) as stream:
+            reader = io.BufferedReader(stream, SAMPLE)  # type: ignore[type-var]
+            head = reader.peek(SAMPLE)[:SAMPLE]
+            whole = encoding or _encoding_of_mark(head)
+            if whole:
+                lines = _decoded_lines(reader, head, whole, errors)
+                for number, text in enumerate(lines, 1):
+                    check_line_length(text, path, number, is_packed=bool(codec))
+                    yield number, text
+                return
+            check_is_text(head[:HEAD])
+            for raw in _raw_lines(reader, head):
                 number += 1
                 check_line_length(raw, path, number, is_packed=bool(codec))
-                text = raw.removeprefix(BOM_UTF8) if number == 1 else raw
-                yield number, text.decode(encoding, errors)
+                line = raw.removeprefix(BOM_UTF8) if number == 1 else raw
+                try:
+                    text = line.decode()
+                except UnicodeDecodeError:
+                    if errors == "strict":
+                        raise
+                    text = decode_line(line)
+                    if "\ufffd" not in text:
+                        foreign += 1
+                        example = example or _around_letter(text)
+                yield number, text
     except UnicodeDecodeError as error:
         remedy = "convert the file first, for example: iconv -f LATIN1 -t UTF-8"
+        byte = error.object[error.start]
+        name = encoding or "UTF-8"
+        raise Damage(max(1, number), f"byte 0x{byte:02x} is not {name}; {remedy}") from error
+    except EOFError as error:
         raise Damage(
-            number, f"byte 0x{error.object[error.start]:02x} is not UTF-8; {remedy}"
+            number + 1, f"the compressed file is damaged or ends early: {error}"
         ) from error
     except OSError as error:
-        if codec and error.errno is None:  # pyarrow's own errors have no number
+        if codec and error.errno is None:  # errors of the packing itself have no number
             raise Damage(
                 number + 1, f"the compressed file is damaged or ends early: {error}"
             ) from error
         raise DataError(f"{path}:{number + 1}: cannot be read: {error}") from error
+    if foreign and not is_look:
+        say_foreign(path, foreign, example)
 
 
-def check_line_length(raw: bytes, path: File, number: int, is_packed: bool = False) -> None:
+def decode_line(raw: bytes) -> str:
+    """Decode a line: UTF-8, else with U+FFFD for its broken bytes if it has letters in UTF-8, else cp1252."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        text = raw.decode("utf-8", "replace")
+    if text.replace("\ufffd", "").isascii():
+        return raw.decode(FALLBACK, "replace")
+    return text
+
+
+def say_foreign(path: File, count: int, example: str) -> None:
+    """Log how many lines of a file are read in the encoding of Windows."""
+    log.info(
+        "input     %s: %s lines are not UTF-8 and read as %s: %r; inputs.encoding names another",
+        path,
+        f"{count:,}",
+        FALLBACK,
+        example,
+    )
+
+
+def _around_letter(text: str) -> str:
+    """Return the surroundings of the first letter that is not ASCII."""
+    place = next((at for at, letter in enumerate(text) if not letter.isascii()), 0)
+    return text[max(0, place - 20) : place + 20].strip()
+
+
+def codec_of(path: File) -> str | None:
+    """Return the codec that a file is packed with, or None.
+
+    A file whose name says that it is packed, but which is text, is read as it is: browsers unpack
+    what they load.
+    """
+    named = COMPRESSIONS.get(path.suffix.lower())
+    if not isinstance(path, Path):
+        return named
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(HEAD if named else 16)
+    except OSError:  # reading the file reports the error
+        return named
+    for magic, codec in MAGIC.items():
+        if head.startswith(magic) and (codec != "bz2" or head[4:10] in BZIP2_BLOCK):
+            return codec
+    return None if named and head and _is_utf8(head) and 0 not in head else named
+
+
+@contextmanager
+def _open(path: File, codec: str | None) -> Iterator[BinaryIO]:
+    """Open a file to read its unpacked bytes."""
+    if codec in ("bz2", "xz"):
+        import bz2
+        import lzma
+
+        unpack = bz2.BZ2File if codec == "bz2" else lzma.LZMAFile
+        try:
+            with path.open("rb") as packed, unpack(packed) as stream:
+                yield stream  # type: ignore[misc]
+        except lzma.LZMAError as error:
+            raise EOFError(str(error)) from error
+        return
+    import pyarrow as pa
+
+    with pa.input_stream(pyarrow_source(path), compression=codec) as stream:
+        yield stream
+
+
+def _encoding_of_mark(head: bytes) -> str | None:
+    """Return the encoding of a byte-order mark, but for that of UTF-8."""
+    return next((name for mark, name in MARKS.items() if head.startswith(mark)), None)
+
+
+def _decoded_lines(
+    reader: io.BufferedReader, head: bytes, encoding: str, errors: str
+) -> Iterator[str]:
+    """Yield the lines of text in one encoding, without its byte-order mark."""
+    sample = head.decode(encoding, "ignore")
+    end = "\r" if _ends_in_returns(sample) else "\n"
+    stream = io.TextIOWrapper(reader, encoding, errors, newline=end)
+    line = stream.readline(MAX_LINE + 1).removeprefix("\ufeff")
+    while line:
+        yield line
+        line = stream.readline(MAX_LINE + 1)
+
+
+def _raw_lines(reader: io.BufferedReader, head: bytes) -> Iterator[bytes]:
+    """Yield the lines of text as bytes."""
+    if _ends_in_returns(head.decode("latin-1")):
+        stream = io.TextIOWrapper(reader, "latin-1", newline="\r")  # a character per byte
+        while line := stream.readline(MAX_LINE + 1):
+            yield line.encode("latin-1")
+    else:
+        while raw := reader.readline(MAX_LINE + 1):
+            yield raw
+
+
+def _ends_in_returns(sample: str) -> bool:
+    """Return whether the lines of a text end in carriage returns alone."""
+    return "\r" in sample[:-1] and "\n" not in sample
+
+
+def check_line_length(line: bytes | str, path: File, number: int, is_packed: bool = False) -> None:
     """Refuse a line longer than :data:`MAX_LINE`, which may fill the memory.
 
     Raises:
         Damage: If the file is compressed: a few kilobytes may hold gigabytes.
         DataError: If it is not.
     """
-    if len(raw) > MAX_LINE:
+    if len(line) > MAX_LINE:
         problem = f"a line longer than {MAX_LINE >> 20} MB; divide it into documents, one per line"
         raise Damage(number, problem) if is_packed else DataError(f"{path}:{number}: {problem}")
 
 
-def _check_encoding(head: bytes) -> None:
-    """Refuse UTF-16, UTF-32 and binary files by their first bytes."""
-    if head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or head.count(0) * 4 >= max(4, len(head)):
-        raise Damage(
-            1, "not UTF-8 but UTF-16, UTF-32 or no text; convert it first: iconv -f UTF-16 -t UTF-8"
-        )
+def check_is_text(head: bytes) -> None:
+    """Refuse UTF-16 and UTF-32 without a mark and binary files by their first bytes.
+
+    Raises:
+        Damage: If a quarter of them is NUL, or they are no UTF-8 and hold control characters.
+    """
+    controls = len(head) - len(head.translate(None, _CONTROLS))
+    is_binary = controls > MOST_CONTROLS * len(head) and not _is_utf8(head)
+    if is_binary or head.count(0) * 4 >= max(4, len(head)):
+        remedy = "convert it first: iconv -f UTF-16LE -t UTF-8, or name it by inputs.encoding"
+        raise Damage(1, f"not UTF-8 but UTF-16 without its mark, UTF-32 or no text; {remedy}")
 
 
-def is_sliceable(path: File) -> bool:
-    """Return True if an uncompressed file can be sliced by byte offsets: its first bytes are UTF-8."""
+def _is_utf8(head: bytes) -> bool:
+    """Return whether the beginning of a file is UTF-8; a letter may be cut at its end."""
     try:
-        with open_until(path, _HEAD) as stream:
-            _check_encoding(stream.read(_HEAD))
-    except (Damage, OSError):  # reading the file reports the error
+        getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
         return False
     return True
+
+
+def read_head(path: File) -> bytes:
+    """Return the first bytes of a file as they are stored; none if it cannot be read, which reading it reports."""
+    try:
+        with open_until(path, HEAD) as stream:
+            return stream.read(HEAD)
+    except OSError:
+        return b""
+
+
+def is_sliceable(head: bytes) -> bool:
+    """Return whether a file that is not packed can be sliced at line feeds: its first bytes are UTF-8."""
+    try:
+        check_is_text(head)
+    except Damage:  # reading the file reports it
+        return False
+    return not _encoding_of_mark(head) and not _ends_in_returns(head.decode("latin-1"))

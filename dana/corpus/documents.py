@@ -16,11 +16,12 @@ from dana.core.files import file_digest
 from dana.core.logging import get_logger
 from dana.core.schemas import DOCUMENTS, Document
 from dana.core.storage import RemoteFile, check_unchanged
+from dana.corpus.bad_records import BadRecords
 from dana.corpus.digests import DuplicateFilter
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs, Record
 from dana.corpus.slices import parse_sources
-from dana.corpus.sources import Source, expand
+from dana.corpus.sources import Source, expand, path_keys
 from dana.corpus.text import REPLACEMENT
 
 log = get_logger(__name__)
@@ -134,26 +135,28 @@ def read_documents(
 
     Raises:
         ConfigError: If `on_bad_record` is neither.
-        DataError: If a record is bad and `on_bad_record` is ``fail``; names file, line and problem.
+        DataError: If a record is bad and `on_bad_record` is ``fail``; names file, line and problem of
+            the first five, and their number.
     """
     require(on_bad_record in ("fail", "skip"), "on_bad_record", on_bad_record, "fail or skip")
     layouts: Counter[tuple[str, str]] = Counter()
     undecodable: Counter[str] = Counter()  # records with U+FFFD, by file
+    bad = BadRecords()
     with closing(DuplicateFilter(folder)) as distinct:
         for item in parse_sources(sources, processes, inputs or Inputs()):
             tally.record_count += 1
-            record, reason, problem, document = (
-                item.record,
-                item.reason,
-                item.problem,
-                item.document,
-            )
+            record = item.record
+            reason = item.reason
+            problem = item.problem
+            document = item.document
+            if bad and bad.is_enough():
+                break
             if record.is_plain:
                 layouts[record.origin, record.kind] += 1
             if document is not None:
                 undecodable[record.origin] += REPLACEMENT in document.text
                 reason, problem, document = distinct.admit(document)
-            if document is not None:
+            if document is not None and not bad:
                 tally.add(document)
                 yield document
             elif not problem:
@@ -161,7 +164,9 @@ def read_documents(
             elif on_bad_record == "skip":
                 tally.reject(record, reason, problem)
             else:
-                raise DataError(f"{record.location}: {problem}{SKIPPING}")
+                bad.add(record.location, problem)
+        if bad:
+            raise bad.error(SKIPPING)
     check_unchanged(source for source in sources if isinstance(source, RemoteFile))
     for (origin, layout), count in list(layouts.items())[:MAX_LOGGED_FILES]:
         log.info("input     %s: %s documents, %s", origin, f"{count:,}", LAYOUTS[layout])
@@ -195,10 +200,13 @@ def source_digests(
             digests[str(source)] = getattr(source, "commit", "") or "by name"
             continue
         for path in expand(source):
-            key = path.name
+            key = "/".join(
+                [*(f"{name}={value}" for name, value in path_keys(path).items()), path.name]
+            )
+            name = key
             while key in digests:  # the next number, also where many files share the name
-                numbers[path.name] += 1
-                key = f"{path.name} ({numbers[path.name] + 1})"
+                numbers[name] += 1
+                key = f"{name} ({numbers[name] + 1})"
             try:
                 if isinstance(path, RemoteFile):
                     digests[key] = path.identity

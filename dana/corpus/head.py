@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from dana.core.errors import ConfigError
+from dana.core.lines import codec_of
 from dana.core.schemas import Document
 from dana.core.storage import file_size, pyarrow_source
 from dana.corpus.documents import Tally, read_documents
@@ -15,7 +16,6 @@ from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
 from dana.corpus.sources import File, expand, find_files, format_of
 
-PACKED = (".gz", ".zst")
 RECORD_SHARE = 1.05  # size of a record relative to that of its text
 
 
@@ -59,6 +59,6 @@ def _count_documents(file: File, head: Sequence[Document]) -> float:
         return pq.read_metadata(pyarrow_source(file)).num_rows
     text = "\n".join(document.text for document in head).encode("utf-8", "replace")
     size_of_head = len(text) * RECORD_SHARE
-    if file.suffix in PACKED:
+    if codec_of(file) is not None:
         size_of_head = len(zlib.compress(text, 6))
     return file_size(file) * len(head) / size_of_head

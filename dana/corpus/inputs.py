@@ -57,7 +57,10 @@ class Record:
 
 @settings_model
 class Inputs:
-    """Fields of records and layout of plain text. Names of fields may have dots for nested ones: ``meta.title``."""
+    """How files are read: fields of records, what a text of a ``.txt`` file is, form of tables.
+
+    Names of fields may have dots for nested ones: ``meta.title``.
+    """
 
     text_field: list[str] = field(default_factory=lambda: ["text"])
     """Fields that may hold the text; the first that a record has is used."""
@@ -67,15 +70,45 @@ class Inputs:
     text_documents: Annotated[str, OneOf(LAYOUTS)] = "auto"
     """Document of a .txt file: line, paragraph, file, or auto: paragraphs where blank lines divide
     the text at least every 20 lines or so, else lines."""
+    encoding: str | None = None
+    """Encoding of the text; null is UTF-8 or what the byte-order mark says, and cp1252 for lines
+    that are neither."""
+    separator: str | None = None
+    """Character between the cells of a table; null finds a comma, tab, semicolon or bar."""
+    quotes: bool | None = None
+    """Whether quotation marks enclose cells of a table; null looks."""
+    header: bool | None = None
+    """Whether the first row of a table names its columns, which else are 1, 2 and so on; null
+    looks."""
+    skip_lines: int | None = None
+    """Lines before the header of a table that are no rows; null looks."""
 
     def __post_init__(self) -> None:
         if not self.text_field or not all(name.strip() for name in self.text_field):
             raise SettingError("text_field", self.text_field, "one or more field names")
         if self.id_field is not None and not self.id_field.strip():
             raise SettingError("id_field", self.id_field, "a field name")
+        if self.encoding is not None and not _is_encoding(self.encoding):
+            raise SettingError("encoding", self.encoding, "an encoding, such as utf-8 or cp1251")
+        if self.separator is not None and not _is_separator(self.separator):
+            raise SettingError("separator", self.separator, "one character, and no quotation mark")
+        if self.skip_lines is not None and self.skip_lines < 0:
+            raise SettingError("skip_lines", self.skip_lines, "at least 0")
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults, for a fingerprint; empty if none does."""
         defaults = asdict(Inputs())
         changes = {key: value for key, value in asdict(self).items() if value != defaults[key]}
         return {"inputs": changes} if changes else {}
+
+
+def _is_encoding(name: str) -> bool:
+    """Return whether Python decodes text of this name."""
+    try:
+        return isinstance(b"a\n".decode(name, "replace"), str)
+    except (LookupError, ValueError):
+        return False
+
+
+def _is_separator(mark: str) -> bool:
+    return len(mark) == 1 and mark not in '"\r\n'

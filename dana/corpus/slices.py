@@ -14,14 +14,23 @@ from itertools import chain, groupby
 
 from dana.core.errors import DataError
 from dana.core.launch import cores
-from dana.core.lines import COMPRESSIONS, MAX_LINE, check_line_length, is_sliceable
+from dana.core.lines import (
+    MAX_LINE,
+    check_line_length,
+    codec_of,
+    decode_line,
+    is_sliceable,
+    read_head,
+)
 from dana.core.storage import BEHIND, File, RemoteFile, file_size, open_until
 from dana.core.workers import worker_pool
+from dana.corpus.columnar import read_metadata
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
+from dana.corpus.json_values import is_json_lines, parse_json_lines
 from dana.corpus.parse import ParsedRecord, parse_records
-from dana.corpus.readers import parse_json_lines, read_file, read_metadata, read_records
-from dana.corpus.sources import Source, expand, format_of
+from dana.corpus.readers import read_file, read_records, with_keys
+from dana.corpus.sources import Source, expand, format_of, path_keys
 
 SLICE_BYTES = 1 << 20  # of a file that can be split; its records take some ten times the memory
 WHOLE_BYTES = 1 << 24  # largest file that a worker reads in one piece
@@ -29,6 +38,8 @@ WHOLE_BYTES = 1 << 24  # largest file that a worker reads in one piece
 PACKED_BYTES = WHOLE_BYTES // 8
 PARALLEL_BYTES = 1 << 28  # smallest input that several processes read
 PARALLEL_CORES = 4
+COLUMNAR = (".parquet", ".arrow")
+JSON = (".jsonl", ".ndjson", ".json")
 MAX_READERS = 8  # more would wait for the main process
 
 
@@ -37,7 +48,7 @@ def parse_sources(
 ) -> Iterator[ParsedRecord]:
     """Parse every record of all sources, in order, with one process or several."""
     if processes == 1:
-        yield from parse_records(read_records(sources, inputs.text_documents), inputs)
+        yield from parse_records(read_records(sources, inputs), inputs)
         return
     with worker_pool(processes) as pool:
         for from_hub, group in groupby(sources, is_hub):
@@ -63,7 +74,7 @@ def _parse_slices(
             continue
         items: Iterable[ParsedRecord]
         if future is None:
-            items = parse_records(read_file(part.path, inputs.text_documents), inputs)
+            items = parse_records(read_file(part.path, inputs), inputs)
             line_count = 0
         else:
             items, line_count = future.result()
@@ -112,12 +123,13 @@ def parse_slice(part: "Slice", inputs: Inputs) -> tuple[list[ParsedRecord], int]
     """
     lines: list[tuple[int, str]] = []
     if part.after is None:
-        records = read_file(part.path, inputs.text_documents)
+        records = read_file(part.path, inputs)
     elif format_of(part.path) == ".parquet":
-        records = read_file(part.path, groups=range(part.first, part.after))
+        records = read_file(part.path, inputs, groups=range(part.first, part.after))
     else:
         lines = list(_lines(part.path, part.first, part.after))
-        records = parse_json_lines(part.path, lines)
+        keys = path_keys(part.path)
+        records = (with_keys(record, keys) for record in parse_json_lines(part.path, lines))
     items = list(parse_records(records, inputs))
     for item in items:
         item.record.fields.clear()
@@ -143,7 +155,7 @@ class Slice:
         """True if all of its records fit in memory at once, so that a worker process can return them."""
         if self.after is not None:
             return True
-        is_packed = self.path.suffix.lower() in COMPRESSIONS or format_of(self.path) == ".parquet"
+        is_packed = format_of(self.path) in COLUMNAR or codec_of(self.path) is not None
         return file_size(self.path) <= (PACKED_BYTES if is_packed else WHOLE_BYTES)
 
 
@@ -161,16 +173,21 @@ def iterate_slices(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
 def _slices(path: File, size: int = SLICE_BYTES) -> Iterator[Slice]:
     length = file_size(path)
     kind = format_of(path)
-    is_packed = path.suffix.lower() in COMPRESSIONS
-    if length <= size or is_packed:
+    if length <= size:
         yield Slice(path)
     elif kind == ".parquet":
         yield from _row_groups(path, size)
-    elif kind in (".jsonl", ".json") and is_sliceable(path):
+    elif kind in JSON and codec_of(path) is None and _is_divisible(path):
         for first in range(0, length, size):
             yield Slice(path, first, min(first + size, length))
     else:
         yield Slice(path)
+
+
+def _is_divisible(path: File) -> bool:
+    """Return whether JSON can be cut at line feeds, by its first bytes."""
+    head = read_head(path)
+    return is_sliceable(head) and is_json_lines(head)
 
 
 def _row_groups(path: File, size: int) -> Iterator[Slice]:
@@ -214,7 +231,7 @@ def _lines(path: File, first: int, after: int) -> Iterator[tuple[int, str]]:
                 position += len(line)
                 number += 1
                 check_line_length(line, path, number)
-                yield number, line.decode("utf-8", "replace")
+                yield number, decode_line(line)
     except OSError as error:
         raise DataError(f"{path}: cannot be read from byte {position:,} on: {error}") from error
 

@@ -1,16 +1,26 @@
-"""Find the files of a source: a file, folder, glob, URL or ``hf:`` name. Skipped files are counted.
+"""Find the files of a source: a file, folder, glob, URL, ``hf:`` name or ``-``. Skipped files are counted.
 
 Folders are read recursively, through links, each real folder once. Skipped are hidden files and
 folders, files of unknown format, and output of dana: the run's folder, and folders with a
-``__dana__`` in them (or in their ``pool/``), unless the source itself is one.
+``__dana__`` in them (or in their ``pool/``), unless the source itself is one. In a folder of
+``Dataset.save_to_disk`` only its Arrow files are read. Standard input, ``-``, and pipes are stored
+in a file first.
 """
 
+import atexit
+import json
 import os
+import re
+import shutil
+import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from glob import glob, has_magic
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
+from urllib.parse import unquote
 
 from dana.core.artifacts import META_DIR
 from dana.core.config import require
@@ -25,6 +35,13 @@ log = get_logger(__name__)
 F = TypeVar("F", Path, RemoteFile)
 
 FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
+FORMATS += (".ndjson", ".arrow", ".xlsx", ".xls", ".ods")
+NAMELESS = (".dat", ".data", ".tab", ".psv", ".lst")  # read by content, as without a suffix
+TEXT_FORMATS = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".txt", "")  # may be packed
+AVAILABLE = f"{' '.join(FORMATS)}; text also with {', '.join(COMPRESSIONS)}"
+STDIN = "-"
+SAVED = ("state.json", "dataset_info.json", "dataset_dict.json")  # of Dataset.save_to_disk
+KEY = re.compile(r"([^=/]+)=([^/]*)")  # name=value in a path
 OUTPUT = "folder that dana wrote"
 
 Source = str | RemoteFile | HubSet  # a name; a file found at a URL; a pinned data set
@@ -93,16 +110,19 @@ def expand(
             raise DataError(
                 f"{os.fsencode(str(file))!r}: the name is not UTF-8; rename the file"
             ) from error
-        format_of(file)
+        if not format_of(file) and len(files) > 1:
+            raise DataError(
+                f"{file}: unknown format 'without a suffix'; available: {AVAILABLE}; name it alone"
+            )
     if not files:
-        raise DataError(
-            f"{source}: no file of a known format ({' '.join(FORMATS)}, also with .gz or .zst)"
-        )
+        raise DataError(f"{source}: no file of a known format ({AVAILABLE})")
     return list(files)
 
 
 def _files(source: str, run: Path | None, skips: Counter[str]) -> list[Path]:
     path = Path(source)
+    if source == STDIN or path.is_fifo() or path.is_char_device():
+        return [_stored(source)]
     if path.is_file():
         return [path]
     if path.is_dir():
@@ -112,6 +132,37 @@ def _files(source: str, run: Path | None, skips: Counter[str]) -> list[Path]:
     if has_magic(source):
         return sorted(_match_glob(source, run, skips))
     raise DataError(f"{source}: no such file or folder{nearest_path(source)}")
+
+
+@lru_cache
+def _stored(source: str) -> Path:
+    """Store standard input or a pipe, which can be read once, in a temporary file of this process.
+
+    Raises:
+        DataError: If nothing comes.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="dana-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    path = folder / "stdin"
+    if source == STDIN and sys.stdin is None:
+        raise DataError("-: there is no standard input")
+    log.info("input     %s: standard input or a pipe; reading it to its end", source)
+    with path.open("wb") as stored:
+        if source == STDIN:
+            shutil.copyfileobj(sys.stdin.buffer, stored)
+        else:
+            with Path(source).open("rb") as stream:
+                shutil.copyfileobj(stream, stored)
+    if not path.stat().st_size:
+        raise DataError(f"{source}: nothing came from it; pipe a file into the command")
+    return path
+
+
+def path_keys(path: File) -> dict[str, str]:
+    """Return the keys in the folders of a path, ``name=value/``, which are columns of its rows."""
+    folders = PurePosixPath(str(path)).parts[:-1]
+    matches = (KEY.fullmatch(folder) for folder in folders)
+    return {match[1]: unquote(match[2]) for match in matches if match}
 
 
 def _walk(root: Path, run: Path | None, skips: Counter[str]) -> Iterator[Path]:
@@ -127,7 +178,40 @@ def _walk(root: Path, run: Path | None, skips: Counter[str]) -> Iterator[Path]:
         below[:] = sorted(
             name for name in below if name not in outputs and not name.startswith(".")
         )
+        if {*SAVED} & {*names}:
+            names = _saved_files(Path(folder), names)
         yield from (Path(folder, name) for name in names if not name.startswith("."))
+
+
+def _saved_files(folder: Path, names: list[str]) -> list[str]:
+    """Return the names of the files to read of a folder of ``Dataset.save_to_disk``; of any other, all.
+
+    Raises:
+        DataError: If rows are left out or in another order than in the files.
+    """
+    arrow = [name for name in names if name.endswith(".arrow")]
+    if "dataset_dict.json" in names:
+        return [name for name in names if name not in SAVED]
+    if not arrow or "state.json" not in names:
+        return names
+    try:
+        state = json.loads((folder / "state.json").read_bytes())
+        files = [str(part["filename"]) for part in state["_data_files"]]
+        has_order = bool(state.get("_indices_data_files"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{folder / 'state.json'}: not as Dataset.save_to_disk writes it; save the data set "
+            "again, or by Dataset.to_parquet"
+        ) from error
+    if has_order:
+        raise DataError(
+            f"{folder}: its rows have an order of their own; load_from_disk(...).to_parquet(FILE) "
+            "writes them as they are meant"
+        )
+    missing = [name for name in files if name not in names]
+    if missing:
+        raise DataError(f"{folder / missing[0]}: is missing; copy the folder again, whole")
+    return files
 
 
 def _raise(error: OSError) -> None:
@@ -162,6 +246,8 @@ def _at_url(url: str, skips: Counter[str]) -> list[RemoteFile]:
         if META_DIR not in path and not _is_below(path, outputs)
     )
     visible = [file for file in inputs if not any(part.startswith(".") for part in parts[file])]
+    if any(file.suffix == ".arrow" for file in visible):
+        visible = [file for file in visible if file.name not in SAVED]
     return list(_filter_formats(visible, skips))
 
 
@@ -195,17 +281,20 @@ def _match_glob(pattern: str, run: Path | None, skips: Counter[str]) -> list[Pat
 
 
 def format_of(path: File) -> str:
-    """Return the format of a file by its name, without the suffix of a compression.
+    """Return the format of a file by its name, without the suffix of a compression; empty for no suffix.
 
     Raises:
         DataError: If the format is unknown.
     """
     suffix = _format(path)
-    if suffix not in FORMATS:
-        available = f"{' '.join(FORMATS)}, also with .gz or .zst"
+    if suffix and suffix not in FORMATS:
         raise DataError(
-            f"{path}: unknown format {suffix or 'without a suffix'!r}; available: {available}"
+            f"{path}: unknown format {suffix!r}; available: {AVAILABLE}; a table or text of another "
+            "name: rename it, or pipe it in as -"
         )
+    is_packed = path.suffix.lower() in COMPRESSIONS
+    if is_packed and suffix not in TEXT_FORMATS:
+        raise DataError(f"{path}: {suffix} files are packed already; unpack it first")
     return suffix
 
 
@@ -213,7 +302,13 @@ def _format(path: File) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
-    return suffixes[-1] if suffixes else ""
+    suffix = suffixes[-1] if suffixes else ""
+    return "" if suffix in NAMELESS else suffix
+
+
+def is_table_name(path: Path) -> bool:
+    """Return whether a file's name is that of a table or records, and not of plain text."""
+    return _format(path) in FORMATS and _format(path) != ".txt"
 
 
 def stem(path: File) -> str:

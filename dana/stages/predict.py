@@ -5,7 +5,7 @@ import io
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
 from dana.core.files import temp_file, to_json_lines
 from dana.core.logging import get_logger, progress
+from dana.corpus.bad_records import BadRecords
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, Record, field_at
-from dana.corpus.readers import read_delimited, read_file, read_records
-from dana.corpus.sources import expand, format_of, stem
+from dana.corpus.readers import read_records
+from dana.corpus.sources import expand, stem
 from dana.corpus.text import normalise
 from dana.finetuning.text_model import TextModel, open_text_model
 from dana.tasks.card import Template
@@ -42,7 +43,7 @@ class NewText:
 
     Attributes:
         files: Files, folders, globs or ``hf:`` names in any format of :mod:`dana.corpus.readers`.
-            Encoding, separator and quotes of delimited text are found by looking.
+            ``-`` is standard input.
         text_field: Field with the text, ``a.b`` for a nested one; None takes the field or template
             of the model's training data, else ``text``.
         id_field: Field with the id, which every record must have; None takes that of the training
@@ -51,6 +52,7 @@ class NewText:
         on_bad_record: ``fail`` or ``skip`` (counted).
         text_pair_field: Field with the second text; None takes that of the training data, if it has
             pairs.
+        form: What else is said of the files: encoding, separator, quotes, header, skipped lines.
     """
 
     files: list[str]
@@ -59,6 +61,7 @@ class NewText:
     text_documents: str = "auto"
     on_bad_record: str = "fail"
     text_pair_field: str | None = None
+    form: Inputs = field(default_factory=Inputs)
 
     def __post_init__(self) -> None:
         require(
@@ -89,46 +92,49 @@ class NewText:
             kind: Kind of label of the model.
 
         Raises:
-            DataError: If a record is bad and not skipped, naming file, line and problem; or if
-                there is no good record.
+            DataError: If a record is bad and not skipped, naming the first five and their number;
+                or if there is no good record.
         """
         good = 0
-        bad = 0
+        skipped = 0
+        bad = BadRecords()
         for record in self._records(columns):
+            if bad and bad.is_enough():
+                break
             try:
                 example = self.example(record, columns, kind)
             except ValueError as error:
-                if self.on_bad_record == "fail":
-                    problem = f"{record.location}: {error}"
-                    raise DataError(
-                        f"{problem} (--on-bad-record skip skips such records)"
-                    ) from error
-                bad += 1
+                if self.on_bad_record == "skip":
+                    skipped += 1
+                else:
+                    bad.add(record.location, str(error))
             else:
                 good += 1
-                yield example
-        if not good:
-            skips = f"; {bad} bad record(s) skipped" if bad else ""
-            raise DataError(f"{', '.join(self.files)}: no text to label{skips}")
+                if not bad:
+                    yield example
         if bad:
-            log.warning("%d of %d records are bad and were skipped", bad, good + bad)
+            raise bad.error(" (--on-bad-record skip skips such records)")
+        if not good:
+            skips = f"; {skipped} bad record(s) skipped" if skipped else ""
+            raise DataError(f"{', '.join(self.files)}: no text to label{skips}")
+        if skipped:
+            log.warning("%d of %d records are bad and were skipped", skipped, good + skipped)
 
     def _records(self, columns: Columns) -> Iterator[Record]:
-        """Stream the records of the files; delimited text is read as ``dana init`` reads it."""
+        """Stream the records of the files, in the columns of the table that was trained on."""
         names = columns.names
         if self.text_field is not None:
             names = [self.text_field]
         if self.text_pair_field is not None:
             names = [*names, self.text_pair_field]
-        for source in self.files:
-            if is_hub(source):
-                yield from read_records([source])
-                continue
-            for path in expand(source):
-                if format_of(path) in (".csv", ".tsv"):
-                    yield from read_delimited(path, names, columns.header)
-                else:
-                    yield from read_file(path, self.text_documents)
+        documents = self.text_documents
+        if documents == "auto" and columns.text_documents != documents:
+            documents = columns.text_documents
+            log.info(
+                "a text per %s, as in the training data; --text-documents says else", documents
+            )
+        inputs = replace(self.form, text_field=names, text_documents=documents)
+        yield from read_records(self.files, inputs)
 
     def example(self, record: Record, columns: Columns, kind: Kind) -> Example:
         """Make the example of a record; its id is given, or tells its file and line.

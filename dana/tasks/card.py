@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError, SettingError, suggestion
+from dana.core.lines import COMPRESSIONS
 from dana.core.settings import Bool, Count, Int, OneOf, load, settings_model
 from dana.tasks.finder import YAML, card_files, card_values
 from dana.tasks.kinds import DEFAULT, find_kind
@@ -31,8 +32,11 @@ DECISIVE = (
     "unseen_test",
 )
 SPLIT = "{split}"  # in the name of a card's file
-SUFFIXES = tuple(
-    f"{kind}{gz}" for kind in (".jsonl", ".csv", ".tsv", ".parquet") for gz in ("", ".gz", ".zst")
+TEXT_SUFFIXES = (".jsonl", ".csv", ".tsv", ".json", ".ndjson", ".txt")  # which may be packed
+SUFFIXES = (
+    *(f"{kind}{pack}" for kind in TEXT_SUFFIXES[:3] for pack in ("", *COMPRESSIONS)),
+    *(".parquet", ".arrow", ".xlsx", ".xls", ".ods"),
+    *(f"{kind}{pack}" for kind in TEXT_SUFFIXES[3:] for pack in ("", *COMPRESSIONS)),
 )
 HUB_SPLITS = {"dev": "validation"}
 COMMIT = re.compile("[0-9a-f]{40}")

@@ -16,6 +16,7 @@ class Columns:
         id: Column of the id; None uses ``id`` where a table has it.
         separator: Separator of the table that was trained on, if it was delimited text. CSV is
             written with it.
+        text_documents: What a text of a ``.txt`` file is, see :class:`dana.corpus.inputs.Inputs`.
         header: Whether that table had a header; without one, its columns are 1, 2 and so on.
     """
 
@@ -25,6 +26,7 @@ class Columns:
     id: str | None = None
     separator: str | None = None
     header: bool = True
+    text_documents: str = "auto"
 
     @classmethod
     def of_card(cls, card: TaskCard) -> "Columns":
@@ -37,6 +39,7 @@ class Columns:
             id=found.get("id", card.id),
             separator=found.get("separator"),
             header=found.get("header", True),
+            text_documents=found.get("text_documents", "auto"),
         )
 
     @property

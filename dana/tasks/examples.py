@@ -15,6 +15,7 @@ from dana.core.logging import get_logger
 from dana.core.rng import derive_seed, document_key, generator, hash_uniform, unit_keys
 from dana.core.schemas import Document
 from dana.core.storage import is_url
+from dana.corpus.bad_records import BadRecords
 from dana.corpus.documents import SKIPPING, Tally, read_documents
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, Record, field_at
@@ -210,18 +211,33 @@ def stream_examples(
     Raises:
         DataError: As :func:`read_split`, but for empty texts.
     """
-    kind, sources, is_empty = card.label_kind, card.files(data, [split]), True
+    kind = card.label_kind
+    sources = card.files(data, [split])
+    is_empty = True
     is_divided = card.is_one_file and not card.folds
-    for record in read_records(sources):
-        example = _example(card, split, kind, record)
-        if (
-            not is_divided
-            or _split_of(example, has_id=record.get(card.id or "id") is not None) == split
-        ):
+    bad = BadRecords()
+    for record in read_records(sources, _inputs(card), is_table=True):
+        if bad and bad.is_enough():
+            break
+        try:
+            example = _example(card, split, kind, record)
+        except ValueError as error:
+            bad.add(record.location, str(error))
+            continue
+        has_id = record.get(card.id or "id") is not None
+        if not bad and (not is_divided or _split_of(example, has_id) == split):
             is_empty = False
             yield record.location, example
+    if bad:
+        raise bad.error()
     if is_empty:
         raise DataError(f"{sources[0]}: has no examples{f' of {split}' if is_divided else ''}")
+
+
+def _inputs(card: TaskCard) -> Inputs:
+    """Say which columns the files of a card have."""
+    pair = [card.text_pair] if card.text_pair else []
+    return Inputs([*card.whole_text.fields, *pair, card.label])
 
 
 def _split_of(example: Example, has_id: bool) -> str:
@@ -234,32 +250,30 @@ def _split_of(example: Example, has_id: bool) -> str:
 
 
 def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
+    """Make the example of a record.
+
+    Raises:
+        ValueError: If the record is bad, with the problem.
+    """
     if record.problem:
-        raise DataError(f"{record.location}: {record.problem}")
+        raise ValueError(record.problem)
     template = card.whole_text
     texts = [*template.fields, *([card.text_pair] if card.text_pair else [])]
-    values = {
-        name: record.get(name)
-        for name in (*texts, card.label, *([card.folds] if card.folds else []))
-    }
+    names = [*texts, card.label, *([card.folds] if card.folds else [])]
+    values = {name: record.get(name) for name in names}
     absent = {card.id: None} if card.id and field_at(record.fields, card.id) is MISSING else {}
     for name, value in {**values, **absent}.items():
         if value is None:
             present = ", ".join(key for key, value in record.fields.items() if value is not None)
-            raise DataError(f"{record.location}: no {name!r}; found {present or 'nothing'}")
-    try:
-        fold = _fold(card.folds, values[card.folds]) if card.folds else None
-        example = make_text({name: values[name] for name in texts}, template, card.text_pair, kind)
-        label = kind.read(values[card.label])
-        if example.words is not None and len(example.words) != kind.sizes([label])[0]:
-            raise ValueError(f"{len(example.words)} words, but {kind.sizes([label])[0]} labels")
-    except ValueError as error:
-        raise DataError(f"{record.location}: {error}") from error
+            raise ValueError(f"no {name!r}; found {present or 'nothing'}")
+    fold = _fold(card.folds, values[card.folds]) if card.folds else None
+    example = make_text({name: values[name] for name in texts}, template, card.text_pair, kind)
+    label = kind.read(values[card.label])
+    if example.words is not None and len(example.words) != kind.sizes([label])[0]:
+        raise ValueError(f"{len(example.words)} words, but {kind.sizes([label])[0]} labels")
     given_id = record.get(card.id or "id")
     if given_id is None and field_at(record.fields, card.id or "id") is not MISSING:
-        raise DataError(
-            f"{record.location}: the id is null; give one, or remove the field from all records"
-        )
+        raise ValueError("the id is null; give one, or remove the field from all records")
     name = "" if given_id is None else normalise(str(given_id))
     group = "" if card.group is None else normalise(str(record.get(card.group) or ""))
     identifier = name or f"{split}-{record.line}"

@@ -1,23 +1,26 @@
 """Read a table of labelled texts in any usual format, find its columns, clean it and divide it into stratified folds.
 
-Formats by suffix: ``.jsonl .json``, ``.parquet``, ``.xlsx .xls .ods``; a folder with a folder of
-text files per label; anything else is delimited text, whose encoding, separator, quotes and header
-are found by looking.
+A table is what :mod:`dana.corpus.readers` reads, or a folder with a folder of text files per label.
 """
 
-import io
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from dana.core.errors import ConfigError, DataError, nearest, nearest_path
-from dana.corpus.delimited import SEPARATORS, has_header, parse_delimited
-from dana.corpus.readers import parse_json_lines
+from dana.core.errors import ConfigError, Damage, DataError, nearest
+from dana.core.lines import read_lines
+from dana.core.storage import File
+from dana.corpus.bad_records import BadRecords
+from dana.corpus.inputs import Inputs
+from dana.corpus.layout import NO_SEPARATOR, SEPARATORS, Layout
+from dana.corpus.readers import layout_of, read_file
+from dana.corpus.sources import expand, is_table_name
 from dana.corpus.text import normalise, wording
 from dana.tasks.kinds.base import label_name
 
@@ -40,11 +43,6 @@ GROUPS = {
 }  # usual names of a column whose equal values belong together, also with "id" behind them
 NO_GROUP = "none"  # as --group: take no column
 FEWEST_GROUPS = 10  # values of a column that is proposed
-READERS = {
-    ".xlsx": "openpyxl",
-    ".xls": "xlrd",
-    ".ods": "odfpy",
-}  # packages that pandas needs, by suffix
 PAIRS = [
     {"premise", "hypothesis"},
     {"question", "answer"},
@@ -68,7 +66,8 @@ class LabelledTexts(NamedTuple):
         rows: Number of rows read.
         columns: Column of the text, of the label and, if there is one, of the group.
         form: What else a reader of a table like it needs to know: ``separator`` and ``header`` of
-            delimited text, ``id`` where there is a column of ids.
+            delimited text, ``id`` where there is a column of ids, ``text_documents`` where a file
+            is a text.
     """
 
     texts: pd.DataFrame
@@ -79,7 +78,11 @@ class LabelledTexts(NamedTuple):
 
 
 def read_labelled(
-    table: Table, test: Table | None = None, folds: int | None = None, **names: str | None
+    table: Table,
+    test: Table | None = None,
+    folds: int | None = None,
+    inputs: Inputs | None = None,
+    **names: str | None,
 ) -> LabelledTexts:
     """Read, clean and divide a table of labelled texts, one label each.
 
@@ -88,6 +91,7 @@ def read_labelled(
         test: A table of the same columns with the only texts to test on.
         folds: Number of folds; 1 is a fixed split with a fifth to test on. None makes 5, or 1 above
             5,000 rows.
+        inputs: How files are read.
         names: The columns ``text``, ``label`` and ``group`` as far as they are named; see
             :func:`find_columns`. Texts of a group (for example an author) stay in one fold, and so
             do texts with the same words; a text whose group is missing is alone. Without a name
@@ -102,7 +106,9 @@ def read_labelled(
         raise ConfigError(f"--folds {folds}: must be at least 1, and left out with --test")
     notes: list[str] = []
     form: dict[str, Any] = {}
-    frame = _read_table(table, notes, form)
+    wanted = [name for name in (names.get("text"), names.get("label")) if name is not None]
+    inputs = replace(inputs or Inputs(), text_field=[*wanted, "text"])
+    frame = _read_table(table, notes, form, inputs)
     takes_none = names.get("group") == NO_GROUP and NO_GROUP not in frame
     if takes_none:
         names["group"] = None
@@ -114,7 +120,7 @@ def read_labelled(
             columns["group"] = group
     rows = _rows(frame, columns).assign(test=False)
     if test is not None:
-        part = _read_table(test, notes, {})
+        part = _read_table(test, notes, {}, replace(inputs, text_field=[*columns.values()]))
         part.index = "test " + part.index
         tests = _rows(part, find_columns(part, columns)).assign(test=True)
         rows = pd.concat([tests, rows])  # of equal rows the first stays
@@ -140,15 +146,18 @@ def read_labelled(
     return LabelledTexts(texts, notes, count, columns, form)
 
 
-def _read_table(table: Table, notes: list[str], form: dict[str, Any]) -> pd.DataFrame:
-    """Read a table whose index names each row; remarks go to `notes`, separator and header to `form`."""
+def _read_table(
+    table: Table, notes: list[str], form: dict[str, Any], inputs: Inputs
+) -> pd.DataFrame:
+    """Read a table whose index names each row; remarks go to `notes`, what a reader of a like table needs to `form`."""
     if isinstance(table, pd.DataFrame):
-        frame, table = table.reset_index(drop=True), "the table"
-    elif not Path(table).exists():
-        raise DataError(f"{table}: no such file or folder{nearest_path(table)}")
+        frame = table.reset_index(drop=True)
+        table = "the table"
+    elif holds_classes(Path(table)):
+        frame = _read_folder(Path(table))
+        form["text_documents"] = "file"
     else:
-        path = Path(table)
-        frame = _read_folder(path) if path.is_dir() else _read_file(path, notes, form)
+        frame = _read_files(str(table), notes, form, inputs)
     frame.columns = frame.columns.map(str)
     if twice := [*frame.columns[frame.columns.duplicated()]]:
         raise DataError(f"{table}: two columns are named {twice[0]!r}; rename one")
@@ -161,96 +170,88 @@ def _read_table(table: Table, notes: list[str], form: dict[str, Any]) -> pd.Data
     )
 
 
-def _read_folder(folder: Path) -> pd.DataFrame:
-    """Read a folder with a folder of text files per label."""
-    files = [
+def holds_classes(folder: Path) -> bool:
+    """Return whether a folder holds a folder of text files per label, and no tables."""
+    if not folder.is_dir():
+        return False
+    files = [*_files_of_classes(folder)]
+    return bool(files) and not any(is_table_name(path) for path in folder.rglob("*"))
+
+
+def _files_of_classes(folder: Path) -> list[Path]:
+    return [
         path
         for path in sorted(folder.glob("*/**/*"))
         if path.is_file() and not path.name.startswith(".")
     ]
-    names = [path.relative_to(folder) for path in files]
-    rows = [(name.parts[0], _decode(path)[0]) for name, path in zip(names, files, strict=True)]
-    return pd.DataFrame(rows, columns=["label", "text"], index=pd.Index(map(str, names)))
 
 
-def _read_file(path: Path, notes: list[str], form: dict[str, Any]) -> pd.DataFrame:
-    """Read a file; the index has the numbers of its rows, of JSON those of its lines."""
-    suffix = path.suffix.lower()
-    if suffix == ".parquet" or suffix in READERS:
-        try:
-            return (
-                pd.read_parquet(path) if suffix == ".parquet" else pd.read_excel(path, dtype=object)
-            )
-        except ImportError as error:
-            raise DataError(
-                f"{path}: to read {suffix} files: pip install {READERS[suffix]}"
-            ) from error
-        except Exception as error:  # of pyarrow, zipfile or pandas
-            raise DataError(
-                f"{path}: cannot be read: {' '.join(str(error).split())[:200]}"
-            ) from error
-    content, encoding = _decode(path)
-    if encoding == "cp1252" and (example := re.search(r".{,20}[^\0-\x7f].{,20}", content)):
-        notes.append(
-            f"not UTF-8, read as {encoding}: {example[0]!r}; if that looks wrong, save the table as UTF-8"
-        )
-    if suffix not in (".jsonl", ".json"):
-        return _read_delimited(path, content, suffix == ".tsv", notes, form)
-    records = list(parse_json_lines(path, enumerate(content.split("\n"), 1)))
-    if bad := next((record for record in records if record.problem), None):
-        raise DataError(f"{bad.location}: {bad.problem}")
-    index = pd.Index([record.line for record in records])
-    return pd.json_normalize([record.fields for record in records]).set_index(index)
+def _read_folder(folder: Path) -> pd.DataFrame:
+    """Read a folder with a folder of text files per label."""
+    rows = []
+    names = []
+    for path in _files_of_classes(folder):
+        name = path.relative_to(folder)
+        names.append(str(name))
+        rows.append((name.parts[0], _text_of(path)))
+    return pd.DataFrame(rows, columns=["label", "text"], index=pd.Index(names))
 
 
-def _decode(path: Path) -> tuple[str, str]:
-    """Read text as UTF-16 with its mark, else UTF-8, else Windows' Latin encoding; return it and the encoding.
+def _text_of(path: Path) -> str:
+    """Read a file that is one text.
 
     Raises:
-        DataError: If it holds NUL.
+        DataError: If it is no text.
     """
-    content = path.read_bytes()
-    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
-        text = content.decode(encoding)
-    except UnicodeDecodeError:
-        encoding, text = "cp1252", content.decode("cp1252", "replace")
-    if "\0" in text:
-        raise DataError(f"{path}: holds NUL: no text, or UTF-16 without its mark; save it as UTF-8")
-    return text, encoding
+        return "".join(line for _, line in read_lines(path))
+    except Damage as damage:
+        raise DataError(f"{path}:{damage.line}: {damage}") from damage
 
 
-def _read_delimited(
-    path: Path, content: str, is_tsv: bool, notes: list[str], form: dict[str, Any]
+def _read_files(
+    source: str, notes: list[str], form: dict[str, Any], inputs: Inputs
 ) -> pd.DataFrame:
-    """Parse delimited text (:func:`dana.corpus.delimited.parse_delimited`); what is found goes to `form`.
+    """Read the files of a table; the index has the lines of its rows, of several files their names, too.
 
     Raises:
-        DataError: If nothing divides the first row, or a row has more or fewer cells; names it.
+        DataError: If a row cannot be read; names the first five and their number.
     """
-    parsed = parse_delimited(lambda: io.StringIO(content, newline=""), is_tsv)
-    if parsed is None:
+    files = expand(source)
+    rows: list[dict[str, Any]] = []
+    index: list[Any] = []
+    bad = BadRecords()
+    for file in files:
+        layout = _layout_of(file, inputs)
+        if layout is not None and layout.separator != NO_SEPARATOR:
+            form |= {"separator": layout.separator, "header": layout.has_header}
+            notes.append(layout.describe())
+        for record in read_file(file, inputs, is_table=True, layout=layout):
+            if record.problem:
+                bad.add(record.location, record.problem)
+            rows.append(record.fields)
+            index.append(record.line if len(files) == 1 else f"{file.name}:{record.line}")
+    if bad:
+        raise bad.error()
+    notes[:] = dict.fromkeys(notes)  # of several files alike, a sentence once
+    has_columns = any(len(fields) > 1 for fields in rows)
+    if rows and not has_columns:
+        marks = ", ".join(SEPARATORS.values())
         raise DataError(
-            f"{path}: no {', '.join(SEPARATORS.values())} divides its first line into columns"
+            f"{source}: has a single column, {', '.join(rows[0])!r}: no {marks} divides its lines; a "
+            "label is needed beside the text"
         )
-    rows = parsed.rows
-    separator = SEPARATORS[parsed.separator]
-    if parsed.wrong:
-        number = parsed.wrong[0]
-        cells = (
-            f"{len(rows[number - 1])} cells between {separator}s, but {len(rows[0])} in the first"
-        )
-        raise DataError(f"{path}: row {number}: {cells}; quote texts that hold a {separator}")
-    is_named = has_header(rows)
-    form |= {"separator": parsed.separator, "header": is_named}
-    unnamed = "" if is_named else f"; no header: columns 1 to {len(rows[0])}"
-    notes.append(f"separated by {separator}s{unnamed}")
-    names = [str(position) for position in range(1, len(rows[0]) + 1)]
-    if is_named:
-        names = [cell.strip() or name for cell, name in zip(rows[0], names, strict=True)]
-    first = 1 if is_named else 0
-    index = range(first + 1, len(rows) + 1)
-    return pd.DataFrame(rows[first:], index=index, columns=names).astype(object)
+    is_nested = any(isinstance(value, dict) for fields in rows for value in fields.values())
+    frame = pd.json_normalize(rows) if is_nested else pd.DataFrame(rows, dtype=object)
+    return frame.set_index(pd.Index(index, dtype=object))
+
+
+def _layout_of(file: File, inputs: Inputs) -> Layout | None:
+    """Find the layout of a file of delimited text; None for another, and for one that reading it will refuse."""
+    try:
+        return layout_of(file, inputs, is_table=True)
+    except Damage:
+        return None
 
 
 def find_columns(frame: pd.DataFrame, names: Mapping[str, str | None]) -> dict[str, str]:

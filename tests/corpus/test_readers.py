@@ -1,6 +1,7 @@
 """Plain text and its layouts, Parquet, the Hub; what the machine cannot read is no bad record."""
 
 import errno
+import gzip
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,13 +11,13 @@ from dana.core.errors import Damage, DataError
 from dana.core.files import text_digest
 from dana.core.schemas import read_batches
 from dana.corpus import readers
-from dana.corpus.inputs import Record
+from dana.corpus.inputs import Inputs, Record
 from dana.corpus.readers import read_records
 from tests.corpus.files import PACK, parquet
 
 
 def _records(path, layout="auto"):
-    return list(read_records([str(path)], layout))
+    return list(read_records([str(path)], Inputs(text_documents=layout)))
 
 
 def _fields(path, layout="auto"):
@@ -38,9 +39,9 @@ def test_plain_text_is_cut_into_lines_or_paragraphs_whatever_packs_it(tmp_path, 
     ]
 
 
-def test_columns_without_a_name_are_passed_over(tmp_path):
+def test_columns_without_a_name_have_their_number(tmp_path):
     (tmp_path / "x.csv").write_text(",text,\n0,a,\n")
-    assert _fields(tmp_path / "x.csv") == [{"": "", "text": "a"}]
+    assert _fields(tmp_path / "x.csv") == [{"1": "0", "text": "a", "3": ""}]
 
 
 def test_a_parquet_file_is_not_read_ahead(tmp_path):
@@ -75,7 +76,7 @@ def test_what_was_read_before_an_early_end_counts_even_within_the_first_look(
 ):
     """A paragraph that the end cuts is lost with it: half of one is no document."""
 
-    def lines(path, errors):
+    def lines(path, *_, **__):
         yield from enumerate(f"one{between}two{between}thr".splitlines(keepends=True), 1)
         raise Damage(6, "ends early")
 
@@ -98,21 +99,29 @@ def test_what_the_machine_cannot_read_is_an_error_and_no_bad_record(
     def broken(*_, **__):
         raise OSError(errno.EIO, "Input/output error")
 
-    (tmp_path / name).write_bytes(b"there")
+    (tmp_path / name).write_bytes(gzip.compress(b"there"))
     monkeypatch.setattr(module, function, broken)
     with pytest.raises(DataError, match=rf"{name}:1: cannot be read: .*Input/output error"):
         _records(tmp_path / name)
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.jsonl", "x.csv"])
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
-def test_wide_text_is_refused_not_read_as_junk(tmp_path, name, encoding):
-    (tmp_path / name).write_bytes("Zwölf Boxkämpfer.\n日本\n".encode(encoding))
-    (record,) = _records(tmp_path / name)
-    assert record.problem.startswith(
-        "not UTF-8 but UTF-16, UTF-32 or no text; convert it first: iconv -f UTF-16"
-    )
-    assert (record.line, record.rest_lost) == (1, True)
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_wide_text_without_a_mark_is_refused_not_read_as_junk(tmp_path, name, encoding):
+    path = tmp_path / name
+    for text in ("Zwölf Boxkämpfer.\n日本\n", "日本語の本文です。\n次の行。\n" * 9):
+        path.write_bytes(text.encode(encoding))
+        (record,) = _records(path)
+        assert record.problem.startswith("not UTF-8 but UTF-16 without its mark, UTF-32 or no text")
+        assert (record.line, record.rest_lost) == (1, True)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-8-sig", "utf-16-be", "utf-32-be"])
+def test_a_mark_tells_the_encoding(tmp_path, encoding):
+    mark = "\ufeff" if encoding.endswith("be") else ""
+    (tmp_path / "x.txt").write_bytes(f"{mark}Zwölf Boxkämpfer.\n日本\n".encode(encoding))
+    texts = [fields["text"] for fields in _fields(tmp_path / "x.txt", "line")]
+    assert texts == ["Zwölf Boxkämpfer.\n", "日本\n"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from dana.core.storage import BEHIND, RemoteFile, list_url
 from dana.corpus import slices as slices_module
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import Inputs
-from dana.corpus.readers import read_metadata
+from dana.corpus.columnar import read_metadata
 from dana.corpus.slices import SLICE_BYTES, Slice, iterate_slices, parse_slice
 from dana.stages import texts as corpus_module
 from dana.stages.texts import pool_stage
@@ -96,6 +96,7 @@ def test_compressed_files_and_other_formats_are_one_slice(tmp_path):
     paths = [tmp_path / name for name in ("a.jsonl.gz", "b.csv", "c.txt")]
     for path in paths:
         path.write_bytes(b"x" * 500)
+    paths[0].write_bytes(gzip.compress(random.randbytes(500)))
     assert list(iterate_slices(str(tmp_path), 100)) == [Slice(path) for path in paths]
 
 

@@ -33,10 +33,12 @@ def test_files_are_read_in_the_order_of_names_and_those_of_sources_in_their_orde
     ]
     assert texts == ["in/b.txt", "a.txt", "ay", "in/b.txt"]
     (pool / "bare").write_text("no suffix")
-    with pytest.raises(
-        DataError, match=r"bare: unknown format 'without a suffix'; available: \.jsonl"
-    ):
-        expand(str(pool / "bare"))
+    (pool / "x.pdf").write_text("no text")
+    assert [record.fields["text"] for record in read_records([str(pool / "bare")])] == ["no suffix"]
+    with pytest.raises(DataError, match=r"bare: unknown format 'without a suffix'; available: \.j"):
+        expand(str(pool / "[bx]*"))
+    with pytest.raises(DataError, match=r"x\.pdf: unknown format '\.pdf'; .*rename it, or pipe it"):
+        expand(str(pool / "x.pdf"))
 
 
 def test_links_are_followed_and_each_real_folder_is_read_once(pool, tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 from dana.core.config import require
 from dana.core.errors import Damage, DataError, nearest_path
 from dana.core.lines import COMPRESSIONS, read_lines
-from dana.corpus.inputs import MISSING, field_at
+from dana.corpus.inputs import MISSING, Inputs, field_at
 from dana.corpus.readers import read_file
 from dana.corpus.sources import FORMATS
 from dana.corpus.text import one_line
@@ -57,8 +57,7 @@ def open_aligned(files: Sequence[Path], sides: Sequence[str] | None = None) -> A
 
     Args:
         files: Two plain-text files (``.txt``, ``.de``, or any suffix but those of records), or one
-            file of records (``.jsonl .json .csv .tsv .parquet``); all but Parquet may end in
-            ``.gz`` or ``.zst``.
+            file of records in a format of :mod:`dana.corpus.readers`; text may be packed.
         sides: Names of both sides; by default ``source`` and ``target``.
 
     Raises:
@@ -181,7 +180,7 @@ def _strict(path: Path) -> Iterator[str]:
 
 def _records(path: Path, sides: Sequence[str]) -> Iterator[Row]:
     """Read the fields of both sides from records."""
-    for record in read_file(path, errors="strict"):
+    for record in read_file(path, Inputs([*sides]), errors="strict"):
         if record.problem:
             raise DataError(f"{record.location}: {record.problem}")
         texts = [field_at(record.fields, side) for side in sides]

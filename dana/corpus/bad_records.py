@@ -1,0 +1,48 @@
+"""Name the first bad records of a source and count them all, or stop at none of them."""
+
+from dana.core.errors import DataError
+
+MOST_NAMED = 5
+MOST_AFTER = 100_000  # records that are read after the first bad one, to count the others
+
+
+class BadRecords:
+    """Collects bad records, to refuse a source with all that is wrong in one message."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._named: list[str] = []
+        self._read = 0
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def add(self, location: str, problem: str) -> None:
+        """Take a bad record.
+
+        Args:
+            location: Its file and line.
+            problem: What is wrong with it.
+        """
+        self.count += 1
+        if len(self._named) < MOST_NAMED:
+            self._named.append(f"{location}: {problem}")
+
+    def is_enough(self) -> bool:
+        """Count a record that is read behind a bad one, and return whether to read no further."""
+        self._read += 1
+        return self._read >= MOST_AFTER
+
+    def error(self, remedy: str = "") -> DataError:
+        """Return the error that names the first five and counts all.
+
+        Args:
+            remedy: What to do, the end of the message.
+        """
+        if self.count == 1:
+            return DataError(f"{self._named[0]}{remedy}")
+        among = f" among the first {self._read:,} behind it" if self._read >= MOST_AFTER else ""
+        others = self.count - len(self._named)
+        more = f"; and {others:,} more" if others else ""
+        listed = "; ".join(self._named)
+        return DataError(f"{listed}{more}; {self.count:,} bad records{among}{remedy}")

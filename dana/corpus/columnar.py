@@ -1,0 +1,134 @@
+"""Read Parquet and Arrow files as records."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from dana.core.errors import Damage, DataError
+from dana.core.storage import File, RemoteFile, pyarrow_source
+from dana.corpus.inputs import Record
+
+ROWS_AT_ONCE = 1024
+
+
+def read_parquet(path: File, groups: range | None = None) -> Iterator[Record]:
+    """Stream one record per row of a Parquet file, numbered from its beginning, or of some row groups.
+
+    Rows before a damaged part are read.
+
+    Raises:
+        DataError: If the file cannot be read; names file and row.
+        Damage: If it is not a Parquet file, or damaged.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    row = 0
+    try:
+        metadata = read_metadata(path) if groups else None
+        end = _end_of(metadata.row_group(groups[-1])) if metadata and groups else None
+        stream = pyarrow_source(path, end)
+        # Without pre_buffer=False the whole file is read ahead.
+        file = pq.ParquetFile(stream, metadata=metadata, pre_buffer=False)
+        _check_names(file.schema_arrow.names)
+        if groups:
+            row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
+        for group in groups or range(file.num_row_groups):  # damage in one loses no other
+            for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, row_groups=[group]):
+                for fields, problem in _rows(batch):
+                    row += 1
+                    yield Record(str(path), row, fields, problem)
+    except (pa.ArrowException, OSError) as error:
+        raise _as_damage(error, path, row + 1, "a Parquet file") from error
+
+
+def read_arrow(path: File) -> Iterator[Record]:
+    """Stream one record per row of an Arrow file, as the folders of ``Dataset.save_to_disk`` hold them.
+
+    Raises:
+        DataError: If the file cannot be read; names file and row.
+        Damage: If it is not an Arrow file, or damaged.
+    """
+    import pyarrow as pa
+
+    row = 0
+    try:
+        with pa.OSFile(str(path)) if not isinstance(path, RemoteFile) else path.open() as stream:
+            for batch in _arrow_batches(stream):
+                for start in range(0, batch.num_rows, ROWS_AT_ONCE):
+                    for fields, problem in _rows(batch.slice(start, ROWS_AT_ONCE)):
+                        row += 1
+                        yield Record(str(path), row, fields, problem)
+    except (pa.ArrowException, OSError) as error:
+        raise _as_damage(error, path, row + 1, "an Arrow file") from error
+
+
+def _arrow_batches(stream: Any) -> Iterator[Any]:
+    """Stream the batches of an Arrow file, of its form for streams or for random access."""
+    import pyarrow as pa
+
+    is_file = stream.read(6) == b"ARROW1"
+    stream.seek(0)
+    if is_file:
+        file = pa.ipc.open_file(stream)
+        _check_names(file.schema.names)
+        yield from (file.get_batch(number) for number in range(file.num_record_batches))
+    else:
+        batches = pa.ipc.open_stream(stream)
+        _check_names(batches.schema.names)
+        yield from batches
+
+
+def _check_names(names: list[str]) -> None:
+    twice = [name for place, name in enumerate(names) if name in names[:place]]
+    if twice:
+        raise Damage(1, f"two columns are named {twice[0]!r}; rename one")
+
+
+def _as_damage(error: Exception, path: File, row: int, kind: str) -> Exception:
+    """Tell what the machine cannot read from what is damaged."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return DataError(f"{path}:{row}: cannot be read: {error}")
+    return Damage(row, f"not {kind}, or damaged: {' '.join(str(error).split())}")
+
+
+def read_metadata(path: File) -> Any:
+    """Read the metadata of a Parquet file; of a remote file once per process, for all of its slices."""
+    return _cached_metadata(path) if isinstance(path, RemoteFile) and path.mark else _metadata(path)
+
+
+def _metadata(path: File) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.read_metadata(pyarrow_source(path))
+
+
+# One is enough: slices come in the order of their files.
+_cached_metadata = lru_cache(maxsize=1)(_metadata)
+
+
+def _end_of(group: Any) -> int:
+    """Return the position after the last byte of a row group."""
+    columns = (group.column(number) for number in range(group.num_columns))
+    # The dictionary, if there is one, is the first page of a column.
+    return max(
+        (
+            (c.dictionary_page_offset or c.data_page_offset) + c.total_compressed_size
+            for c in columns
+        ),
+        default=0,
+    )
+
+
+def _rows(batch: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    """Stream the fields of each row with its problem, empty for a good one."""
+    try:
+        yield from ((fields, "") for fields in batch.to_pylist())
+        return
+    except (ValueError, OverflowError):  # text that is not UTF-8, a date out of range: find the row
+        single = (batch.slice(row, 1) for row in range(batch.num_rows))
+    for row in single:
+        try:
+            yield row.to_pylist()[0], ""
+        except (ValueError, OverflowError) as error:
+            yield {}, f"a value cannot be read: {error}"

@@ -1,0 +1,358 @@
+"""Find how delimited text is laid out: separator, quotes, header, and lines before it that are no rows.
+
+The first thousand lines decide. What :class:`dana.corpus.inputs.Inputs` says is not looked for.
+"""
+
+import csv
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
+
+from dana.core.errors import Damage
+from dana.corpus.inputs import Inputs
+
+SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
+NO_SEPARATOR = "\x1f"  # no text has it: each row is one cell
+MOST_CHARACTERS = 1 << 27  # of a cell
+LINES_OF_SAMPLE = 1000
+CHARACTERS_OF_SAMPLE = 1 << 22
+MOST_LEADING = 20  # lines before the header
+MOST_WRONG = 0.05  # share of odd rows, above which lines before a header are not believed
+EXCEL_HINT = re.compile(r'\ufeff?"?sep=(.)"?[,;\s]*')  # first line of some tables of Excel
+
+Lines = Iterable[tuple[int, str]]  # line number and line
+
+
+class Row(NamedTuple):
+    """A row of delimited text.
+
+    Attributes:
+        line: Number of its first line.
+        cells: Its cells; empty if it cannot be read.
+        problem: Why it cannot be read, or empty.
+    """
+
+    line: int
+    cells: list[str]
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How delimited text, or a sheet, is laid out.
+
+    Attributes:
+        separator: Character between the cells.
+        has_quotes: Whether quotation marks enclose cells.
+        names: Names of the columns; those without a name have their number, from 1.
+        has_header: Whether the first row names the columns.
+        skipped: Lines before the first row that are no rows.
+        has_empty_end: Whether each row ends in a separator that the header lacks.
+        lead: The first of the skipped lines.
+        is_even: Whether all rows of the sample have the cells of the header.
+    """
+
+    separator: str
+    has_quotes: bool
+    names: tuple[str, ...]
+    has_header: bool
+    skipped: int = 0
+    has_empty_end: bool = False
+    lead: str = ""
+    is_even: bool = True
+
+    def describe(self) -> str:
+        """Say in words what was found."""
+        words = []
+        if self.separator != NO_SEPARATOR:
+            words.append(f"separated by {SEPARATORS.get(self.separator, self.separator)}s")
+        if self.separator == NO_SEPARATOR:
+            words.append("one column")
+        if not self.has_header:
+            last = f" to {len(self.names)}" if len(self.names) > 1 else ""
+            words.append(f"no header: columns 1{last}")
+        if self.skipped:
+            words.append(f"{self.skipped} lines before the header left out ({self.lead!r})")
+        return "; ".join(words)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is what a file's name promises: a header first, and nothing skipped."""
+        return self.has_header and not self.skipped
+
+
+def find_layout(
+    lines: Callable[[], Lines], wanted: Sequence[str], is_tsv: bool, inputs: Inputs
+) -> Layout | None:
+    """Find the layout with which most rows have as many cells as the header.
+
+    Args:
+        lines: Returns the lines, with their ends, from the first.
+        wanted: Names that the header may have; a separator with which it has them goes first.
+        is_tsv: Whether a tab is tried first; else a comma is.
+        inputs: Says what is not to be looked for.
+
+    Returns:
+        The layout; None if there is no row.
+
+    Raises:
+        Damage: If the header names a column twice.
+    """
+    sample, is_cut = _sample(lines())
+    skipped = inputs.skip_lines or 0
+    hint = EXCEL_HINT.fullmatch(sample[0][1].strip("\r\n")) if sample else None
+    marks = sorted(SEPARATORS, key=lambda mark: (mark == "\t") != is_tsv) + [NO_SEPARATOR]
+    if hint and not skipped:
+        skipped = 1
+        marks = [hint[1]]
+    if inputs.separator is not None:
+        marks = [inputs.separator]
+    has_marks = any('"' in line for _, line in sample)
+    quotes = [True, False] if has_marks else [True]
+    if inputs.quotes is not None:
+        quotes = [inputs.quotes]
+    best: tuple[Any, ...] | None = None
+    for order, (mark, has_quotes) in enumerate(product(marks, quotes)):
+        rows = _rows_of_sample(sample[skipped:], mark, has_quotes, is_cut)
+        guess = _Guess.of(rows, wanted, inputs)
+        is_needed = len(marks) == 1 or mark == NO_SEPARATOR
+        if guess is None or (guess.width == 1 and not is_needed):
+            continue
+        missing = 0 if guess.has_wanted else 1
+        # Of two readings that fit alike, one with fewer rows has swallowed some in quotes.
+        key = (missing, mark == NO_SEPARATOR, guess.wrong, marks.index(mark), -len(rows), order)
+        if best is None or key < best[0]:
+            best = (key, mark, has_quotes, guess, rows)
+        is_tried = has_quotes == quotes[-1]
+        if is_tried and best[1] == mark and best[0][:3] == (0, False, 0):
+            break  # the usual case: no other separator can be better
+    if best is None:
+        return None
+    _, mark, has_quotes, guess, rows = best
+    if mark == "\t" and inputs.quotes is None:
+        has_quotes = has_quotes and _encloses(sample[skipped:], rows, is_cut)
+    before = skipped
+    lead = sample[0][1].strip() if before else ""
+    if guess.start:
+        first_line = rows[guess.start].line
+        before = next(at for at, (line, _) in enumerate(sample) if line == first_line)
+        lead = lead or sample[rows[0].line - 1][1].strip()
+    return guess.layout(mark, has_quotes, before, lead[:60])
+
+
+def layout_of_cells(
+    rows: Sequence[Sequence[str]], wanted: Sequence[str], inputs: Inputs
+) -> tuple[Layout, int] | None:
+    """Find the header of rows that are cells already, as those of a sheet; return it and its row's place."""
+    skipped = inputs.skip_lines or 0
+    numbered = [Row(number, [*cells]) for number, cells in enumerate(rows, 1)]
+    filled = [row for row in numbered[skipped:] if any(map(str.strip, row.cells))]
+    guess = _Guess.of(filled, wanted, inputs, is_sheet=True)
+    if guess is None:
+        return None
+    first = filled[guess.start].line - 1
+    lead = " ".join(rows[0]).strip() if first else ""
+    return guess.layout(NO_SEPARATOR, False, first, lead[:60]), first
+
+
+def _sample(lines: Lines) -> tuple[list[tuple[int, str]], bool]:
+    """Return the first lines, and whether there are more."""
+    sample: list[tuple[int, str]] = []
+    characters = 0
+    try:
+        for number, line in lines:
+            if len(sample) == LINES_OF_SAMPLE or characters > CHARACTERS_OF_SAMPLE:
+                return sample, True
+            sample.append((number, line))
+            characters += len(line)
+    except Damage:  # reported when the rows are read
+        if not sample:
+            raise
+        return sample, True
+    return sample, False
+
+
+def _rows_of_sample(sample: Lines, separator: str, has_quotes: bool, is_cut: bool) -> list[Row]:
+    """Parse a sample; of one that is cut, the last row may be, too, and is left out."""
+    rows = [*parse_rows(sample, separator, has_quotes, is_cut)]
+    return rows[:-1] if is_cut and len(rows) > 1 else rows
+
+
+def _encloses(sample: Lines, rows: list[Row], is_cut: bool) -> bool:
+    """Return whether quotation marks enclose a cell of a sample, instead of being text."""
+    as_text = _rows_of_sample(sample, "\t", False, is_cut)
+    return [row.cells for row in as_text] != [row.cells for row in rows]
+
+
+def parse_rows(
+    lines: Lines, separator: str, has_quotes: bool, is_cut: bool = False
+) -> Iterator[Row]:
+    """Parse delimited text into rows; empty lines are none.
+
+    A row whose quotes do not match is lost alone: what follows its first line is read again.
+
+    Args:
+        lines: Numbers and lines, with their ends.
+        separator: Character between the cells.
+        has_quotes: Whether quotation marks enclose cells.
+        is_cut: Whether a row that is open at the end is complete beyond it, and no error.
+    """
+    csv.field_size_limit(MOST_CHARACTERS)
+    quoting = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
+    options: dict[str, Any] = {"delimiter": separator, "quoting": quoting, "strict": True}
+    stream = iter(lines)
+    again: deque[tuple[int, str]] = deque()
+    taken: list[tuple[int, str]] = []  # lines of the row that is being read
+    is_at_end = False
+
+    def feed() -> Iterator[str]:
+        nonlocal is_at_end
+        while True:
+            if again:
+                item = again.popleft()
+            else:
+                following = next(stream, None)
+                if following is None:
+                    is_at_end = True
+                    return
+                item = following
+            taken.append(item)
+            yield item[1].replace("\x00", "") if "\x00" in item[1] else item[1]
+
+    reader = csv.reader(feed(), **options)
+    while True:
+        taken.clear()
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            line = taken[0][0]
+            if is_at_end and is_cut:
+                return
+            problem = f"not CSV: {error}"
+            if len(taken) > 1:
+                problem += f" in line {taken[-1][0]}, inside the quotes that open here"
+            again.extendleft(reversed(taken[1:]))
+            yield Row(line, [], problem)
+            is_at_end = False
+            reader = csv.reader(feed(), **options)
+            continue
+        if cells is None:
+            return
+        if cells:
+            yield Row(taken[0][0], cells)
+
+
+class _Guess(NamedTuple):
+    """A reading of the first rows.
+
+    Attributes:
+        start: Place of the first row: the header, or the first of the others.
+        names: Names of the columns.
+        has_header: Whether the first row holds them.
+        has_wanted: Whether it has a name that is wanted, or is wanted to have none.
+        wrong: Share of rows with more or fewer cells.
+        has_empty_end: See :class:`Layout`.
+    """
+
+    start: int
+    names: tuple[str, ...]
+    has_header: bool
+    has_wanted: bool
+    wrong: float
+    has_empty_end: bool
+
+    @property
+    def width(self) -> int:
+        return len(self.names)
+
+    def layout(self, mark: str, has_quotes: bool, skipped: int, lead: str) -> Layout:
+        """Make the layout."""
+        _check_names(self.names)
+        return Layout(
+            mark,
+            has_quotes,
+            self.names,
+            self.has_header,
+            skipped,
+            self.has_empty_end,
+            lead,
+            self.wrong == 0,
+        )
+
+    @classmethod
+    def of(
+        cls, rows: Sequence[Row], wanted: Sequence[str], inputs: Inputs, is_sheet: bool = False
+    ) -> "_Guess | None":
+        """Read the first rows; None if there is none."""
+        if not rows:
+            return None
+        counts = Counter(len(row.cells) for row in rows)
+        usual = max(counts, key=lambda width: (counts[width], width))
+        start = _leading_rows(rows, usual, is_sheet) if inputs.skip_lines is None else 0
+        if start:
+            left = [row for row in rows[start:] if len(row.cells) != usual]
+            start = start if len(left) <= MOST_WRONG * (len(rows) - start) else 0
+        first = [cell.strip() for cell in rows[start].cells]
+        if not first:
+            return None
+        others = [row.cells for row in rows[start + 1 :]]
+        has_wanted = bool({*wanted} & {*first})
+        has_header = _has_header(rows[start].cells, others, wanted)
+        if inputs.header is not None:
+            has_header = inputs.header
+        has_empty_end = False
+        if not has_header:
+            names = [str(number) for number in range(1, len(first) + 1)]
+            if len(names) == 1 and wanted:
+                names = [wanted[0]]
+            has_wanted = bool({*wanted} & {*names})
+        else:
+            is_longer = bool(others) and all(len(cells) == len(first) + 1 for cells in others)
+            if is_longer and len(first) > 1:
+                has_empty_end = all(not cells[-1].strip() for cells in others)
+                first = first if has_empty_end else ["", *first]  # R leaves names of rows unnamed
+            names = [name or str(number) for number, name in enumerate(first, 1)]
+        expected = len(names) + has_empty_end
+        wrong = sum(len(cells) != expected for cells in others) / max(1, len(others))
+        return cls(start, tuple(names), has_header, has_wanted, wrong, has_empty_end)
+
+
+def _leading_rows(rows: Sequence[Row], usual: int, is_sheet: bool) -> int:
+    """Count the rows at the beginning that are no rows of the table: titles and comments.
+
+    They have one filled cell at most, or begin with a comment's mark, and another number of cells
+    than the table, unless a title is followed by empty cells, as in spreadsheets.
+    """
+    if usual < 2:
+        return 0
+    for place, row in enumerate(rows[: MOST_LEADING + 1]):
+        filled = [number for number, cell in enumerate(row.cells) if cell.strip()]
+        is_odd = len(row.cells) != usual
+        is_title = filled in ([], [0]) and (is_odd or usual > 2 or is_sheet)
+        is_comment = is_odd and row.cells[:1] and row.cells[0].lstrip().startswith("#")
+        if not is_title and not is_comment:
+            return place
+    return 0
+
+
+def _has_header(
+    first: Sequence[str], others: Sequence[Sequence[str]], wanted: Sequence[str]
+) -> bool:
+    """Return whether the first row holds names: those that are wanted, or none that comes again in its column."""
+    if {*wanted} & {cell.strip() for cell in first}:
+        return True
+    if wanted and all(name.isdecimal() for name in wanted):  # of a table without a header
+        return False
+    return not any(
+        cell.strip() and any(row[place] == cell for row in others if place < len(row))
+        for place, cell in enumerate(first)
+    )
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise Damage(1, f"the header names the column {name!r} twice; rename one")
