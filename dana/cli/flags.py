@@ -113,6 +113,18 @@ def add_command(
     return parser
 
 
+def add_inputs(parser: Any) -> None:
+    """Add ``--inputs`` to a command without settings."""
+    parser.add_argument(
+        "--inputs",
+        nargs="+",
+        default=[],
+        metavar="key=value",
+        help="how files are read, where looking at them finds something else: encoding, separator, "
+        "quotes, header, skip_lines",
+    )
+
+
 def add_dry_run(parser: Any) -> None:
     """Add ``--dry-run`` to a command or a script."""
     text = "check the settings and say what would be done; write nothing"

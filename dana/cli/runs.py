@@ -5,7 +5,15 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dana.cli.flags import AddCommand, Flag, add_command, add_dry_run, add_remake, local_folder
+from dana.cli.flags import (
+    AddCommand,
+    Flag,
+    add_command,
+    add_dry_run,
+    add_inputs,
+    add_remake,
+    local_folder,
+)
 from dana.cli.selection import ALLOW, TEXTS
 from dana.cli.settings import next_command, settings_from
 from dana.core.errors import ConfigError
@@ -39,7 +47,10 @@ def add_runs(add: AddCommand) -> None:
     add_remake(quickstart)
     init = add_command(add, "init", _init, settings=False)
     init.set_defaults(beats="dana init")
-    table = "labelled texts: CSV, TSV, JSON lines, Parquet, Excel, or a folder with a folder of text files per label"
+    table = (
+        "labelled texts: CSV, TSV, JSON, Parquet, Excel, packed or not, a folder of Arrow files, or "
+        "one with a folder of text files per label; - is standard input"
+    )
     init.add_argument("table", metavar="TABLE", help=table)
     init.add_argument(
         "--pool",
@@ -55,6 +66,7 @@ def add_runs(add: AddCommand) -> None:
     )
     for name, text in COLUMNS.items():
         init.add_argument(f"--{name}", metavar="FIELD", help=text)
+    add_inputs(init)
     init.add_argument("--test", metavar="FILE", help="labelled texts to test on, instead of folds")
     init.add_argument(
         "--folds", type=int, help="number of folds (default: 5; one fixed split above 5,000 rows)"
@@ -146,11 +158,13 @@ def _init(args: argparse.Namespace) -> None:
     the run trains. Then: dana run FOLDER.
     """
     from dana.stages.init import init
+    from dana.stages.settings import inputs_from
 
     options = {
         name: getattr(args, name) for name in (*COLUMNS, "test", "folds", "model", "objective")
     }
-    folder = init(args.table, args.pool, args.out, **options)
+    inputs = inputs_from(args.inputs)
+    folder = init(args.table, args.pool, args.out, inputs=inputs, **options)
     print(next_command("run", folder, "--quick", note="then without --quick"))
 
 

@@ -13,6 +13,7 @@ from dana.cli.flags import (
     add_command,
     add_dry_run,
     add_group,
+    add_inputs,
     add_remake,
     local_folder,
     plain_flags,
@@ -154,7 +155,7 @@ def add_tasks(add: AddCommand) -> None:
         "files",
         nargs="+",
         metavar="FILE",
-        help="files, folders, globs or URLs of text, or hf: names",
+        help="files, folders, globs or URLs of text, hf: names, or - for standard input",
     )
     predict.add_argument(
         "--out",
@@ -163,6 +164,7 @@ def add_tasks(add: AddCommand) -> None:
     )
     for name, text in READING.items():
         predict.add_argument(f"--{name.replace('_', '-')}", help=text)
+    add_inputs(predict)
     _add_task_cards(add)
 
 
@@ -371,8 +373,8 @@ def _predict(args: argparse.Namespace) -> dict[str, Any]:
     """Label new text with the model of a run, or with a fine-tuned one.
 
     MODEL is the folder of dana run, of its model, of dana finetune --save, or any sequence
-    classifier of transformers. FILE has any format that dana reads (.csv .tsv .jsonl .parquet .txt,
-    compressed or not). Columns are those of the table that dana init read; encoding and separator
+    classifier of transformers. FILE has any format that dana reads (docs/guide/inputs.md); - is
+    standard input. Columns are those of the table that dana init read; encoding and separator
     are found by looking. One row per text: id, text (and text_pair for a model of pairs), label,
     probability, and whether the text is unlike those that the model of a run was trained on, whose
     share is said.
@@ -390,9 +392,11 @@ def _predict(args: argparse.Namespace) -> dict[str, Any]:
         to_lines,
         write_predictions,
     )
+    from dana.stages.settings import inputs_from
 
     text = NewText(
         args.files,
+        form=inputs_from(args.inputs),
         **{name: getattr(args, name) for name in READING if getattr(args, name) is not None},
     )
     require(

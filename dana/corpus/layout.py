@@ -291,7 +291,7 @@ class _Guess(NamedTuple):
             return None
         counts = Counter(len(row.cells) for row in rows)
         usual = max(counts, key=lambda width: (counts[width], width))
-        start = _leading_rows(rows, usual, is_sheet) if inputs.skip_lines is None else 0
+        start = _leading_rows(rows, usual, wanted, is_sheet) if inputs.skip_lines is None else 0
         if start:
             left = [row for row in rows[start:] if len(row.cells) != usual]
             start = start if len(left) <= MOST_WRONG * (len(rows) - start) else 0
@@ -320,19 +320,26 @@ class _Guess(NamedTuple):
         return cls(start, tuple(names), has_header, has_wanted, wrong, has_empty_end)
 
 
-def _leading_rows(rows: Sequence[Row], usual: int, is_sheet: bool) -> int:
+def _leading_rows(
+    rows: Sequence[Row], usual: int, wanted: Sequence[str], is_sheet: bool
+) -> int:
     """Count the rows at the beginning that are no rows of the table: titles and comments.
 
     They have one filled cell at most, or begin with a comment's mark, and another number of cells
-    than the table, unless a title is followed by empty cells, as in spreadsheets.
+    than the table, unless a title is followed by empty cells, as in spreadsheets, or a comment by
+    the names that are wanted.
     """
-    if usual < 2:
+    alike = sum(len(row.cells) == usual for row in rows)
+    if usual < 2 or 2 * alike <= len(rows):
         return 0
+    names = [{*map(str.strip, row.cells)} for row in rows[: MOST_LEADING + 1]]
+    last = max((place for place, cells in enumerate(names) if cells & {*wanted}), default=0)
     for place, row in enumerate(rows[: MOST_LEADING + 1]):
         filled = [number for number, cell in enumerate(row.cells) if cell.strip()]
         is_odd = len(row.cells) != usual
         is_title = filled in ([], [0]) and (is_odd or usual > 2 or is_sheet)
-        is_comment = is_odd and row.cells[:1] and row.cells[0].lstrip().startswith("#")
+        has_mark = bool(row.cells) and row.cells[0].lstrip().startswith("#")
+        is_comment = has_mark and (is_odd or place < last)
         if not is_title and not is_comment:
             return place
     return 0

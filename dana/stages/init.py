@@ -12,7 +12,7 @@ import yaml
 
 from dana.core.config import RECIPE, require
 from dana.core.device import find_device
-from dana.core.errors import ArtifactError
+from dana.core.errors import ArtifactError, ConfigError
 from dana.core.files import folder_lock, make_parent, temp_dir
 from dana.core.logging import get_logger
 from dana.core.rng import generator
@@ -21,6 +21,7 @@ from dana.core.storage import is_url
 from dana.corpus.head import sample_documents
 from dana.corpus.inputs import Inputs
 from dana.corpus.overlap import OverlapIndex
+from dana.corpus.sources import STDIN
 from dana.corpus.text import strip_markers
 from dana.corpus.unit_stream import Units, split_documents
 from dana.models.folder import check_checkpoint, load_own_tokenizer
@@ -92,12 +93,13 @@ def init(  # noqa: PLR0913, keywords of a public call
     folds: int | None = None,
     model: str = SMALLEST,
     objective: str = MASKED,
+    inputs: Inputs | None = None,
 ) -> Path:
     """Prepare a run from a table of labelled texts and a pool of other documents.
 
     Args:
-        table: Labelled texts: a pandas table; or a file (CSV, TSV, JSON lines, Parquet, Excel), or
-            a folder with a folder of text files per label.
+        table: Labelled texts: a pandas table; a file in any format that dana reads, ``-`` for
+            standard input; or a folder with a folder of text files per label.
         pool: Pool text: a file, folder, glob or URL, or several.
         out: Folder to write, which must not hold anything but an earlier one of these; None takes
             the table's name without its suffix, ``table`` for one in memory.
@@ -115,6 +117,7 @@ def init(  # noqa: PLR0913, keywords of a public call
             then has the name of the choice.
         objective: What the arms learn: ``masked``, ``position``, ``crops``, or ``auto``, which
             ``dana run`` chooses by a pilot.
+        inputs: How the table is read, where looking at it finds something else.
 
     Returns:
         The folder, for ``dana run``: with ``card.yaml``, ``texts.parquet`` and ``recipe.yaml``.
@@ -130,12 +133,14 @@ def init(  # noqa: PLR0913, keywords of a public call
         read_pooling(model)
     sources = [str(source) for source in ([pool] if isinstance(pool, str | Path) else pool)]
     require(bool(sources), "pool", sources, "at least one file, folder, glob or URL")
-    inputs = Inputs()
+    if STDIN in sources:
+        raise ConfigError("--pool -: dana run reads the pool again; save it in a file first")
+    of_pool = Inputs()
     if text is not None:
-        inputs = Inputs(list(dict.fromkeys([text, *inputs.text_field])))
+        of_pool = Inputs(list(dict.fromkeys([text, *of_pool.text_field])))
     log.info(LINE, "reading", f"{folder.name}: the texts, and up to {MOST_READ:,} documents")
-    documents, size = sample_documents(sources, folder, inputs, "fail", MOST_READ)
-    labelled = read_labelled(table, test, folds, text=text, label=label, group=group)
+    documents, size = sample_documents(sources, folder, of_pool, "fail", MOST_READ)
+    labelled = read_labelled(table, test, folds, inputs, text=text, label=label, group=group)
     _log_texts(labelled)
     log.info(LINE, "comparing", f"{len(documents):,} documents with your texts")
     survey = survey_pool(documents, [*labelled.texts["text"]])
@@ -149,7 +154,7 @@ def init(  # noqa: PLR0913, keywords of a public call
         model, _ = choose_base()
         log.info(LINE, "model", f"{model}, which the recipe names from now on")
     findings = [_describe_tests(labelled), *lines]
-    recipe = _recipe_text(folder, sources, inputs, findings, model, objective, budget)
+    recipe = _recipe_text(folder, sources, of_pool, findings, model, objective, budget)
     card = yaml.safe_dump(_card_values(folder, labelled), sort_keys=False, allow_unicode=True)
     with make_parent(folder), folder_lock(folder), temp_dir(folder) as draft:
         labelled.texts.to_parquet(draft / TEXTS, index=False)
@@ -171,7 +176,10 @@ def _new_folder(table: Table, out: str | Path | None) -> Path:
     Raises:
         ArtifactError: If it holds anything but an earlier one.
     """
-    name = Path(table).name if isinstance(table, str | Path) else "table."
+    if str(table) == STDIN:
+        name = "stdin."
+    else:
+        name = Path(table).name if isinstance(table, str | Path) else "table."
     folder = Path(out or (name.partition(".")[0] if "." in name else f"{name}-run"))
     entries: set[str] = set()
     if folder.is_dir():

@@ -133,7 +133,10 @@ class NewText:
             log.info(
                 "a text per %s, as in the training data; --text-documents says else", documents
             )
-        inputs = replace(self.form, text_field=names, text_documents=documents)
+        header = self.form.header
+        if header is None and not columns.header:
+            header = False
+        inputs = replace(self.form, text_field=names, text_documents=documents, header=header)
         yield from read_records(self.files, inputs)
 
     def example(self, record: Record, columns: Columns, kind: Kind) -> Example:

@@ -243,3 +243,12 @@ def with_store(settings: RunSettings) -> RunSettings:
     elif store == "none":
         store = None
     return replace(settings, selection=replace(settings.selection, store=store))
+
+
+def inputs_from(overrides: Sequence[str]) -> Inputs:
+    """Make the settings of reading from ``key=value``, for commands without a recipe.
+
+    Raises:
+        ConfigError: If a key is unknown or a value is not allowed.
+    """
+    return load(Inputs, {}, overrides, origin="--inputs")

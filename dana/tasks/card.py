@@ -12,6 +12,7 @@ from dana.core.config import require
 from dana.core.errors import ConfigError, DataError, SettingError, suggestion
 from dana.core.lines import COMPRESSIONS
 from dana.core.settings import Bool, Count, Int, OneOf, load, settings_model
+from dana.corpus.inputs import Inputs
 from dana.tasks.finder import YAML, card_files, card_values
 from dana.tasks.kinds import DEFAULT, find_kind
 from dana.tasks.kinds.base import Kind, label_name
@@ -147,6 +148,9 @@ class TaskCard:
     """Source of the task."""
     tags: list[str] = field(default_factory=list)
     """Lower-case words for topic and type; results do not depend on them."""
+    inputs: Inputs = field(default_factory=Inputs)
+    """How its files are read, where looking at them finds something else: encoding, separator,
+    quotes, header, skip_lines, as under inputs of a recipe."""
     made_from: dict[str, Any] = field(default_factory=dict)
     """What dana init found in the table: columns, separator, whether it has a header, number of rows,
     texts by label, notes. Results do not depend on it; dana predict reads columns by it."""
@@ -240,12 +244,13 @@ class TaskCard:
         }
         defaults = {"text": "text", "kind": DEFAULT}
         differing = {name: x for name, x in fields.items() if x != defaults.get(name)}
-        return {"version": self.version, **differing, **self.partition}
+        return {"version": self.version, **differing, **self.partition, **self.inputs.identity()}
 
     @property
     def decisive(self) -> dict[str, Any]:
         """The fields that decide a result, besides the division of the texts (:attr:`partition`)."""
-        return {name: getattr(self, name) for name in DECISIVE} | {"id": self.id or "id"}
+        fields = {name: getattr(self, name) for name in DECISIVE} | {"id": self.id or "id"}
+        return fields | self.inputs.identity()
 
     @property
     def partition(self) -> dict[str, Any]:

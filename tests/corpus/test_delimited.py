@@ -1,14 +1,22 @@
 """Delimited text: separator, quotes, header and encoding are found by looking."""
 
+import bz2
+import csv
 import gzip
+import io
+import lzma
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from dana.corpus.readers import read_delimited
+from dana.core.errors import ConfigError
+from dana.corpus.inputs import Inputs
+from dana.corpus.readers import read_file
 
 
-def rows_of(path, columns, header=True):
-    records = list(read_delimited(path, columns, header))
+def rows_of(path, columns, **given):
+    records = list(read_file(path, Inputs(columns, **given)))
     assert not [record.problem for record in records if record.problem]
     return [record.fields for record in records]
 
@@ -48,17 +56,157 @@ def test_the_column_that_is_wanted_decides_where_several_separators_could(tmp_pa
 
 def test_without_a_header_columns_are_numbered_and_a_single_one_is_the_text(tmp_path):
     (tmp_path / "new.csv").write_text("a, b;1\nc;2\n")
-    assert rows_of(tmp_path / "new.csv", ["1"], False) == [
-        {"1": "a, b", "2": "1"},
-        {"1": "c", "2": "2"},
-    ]
+    rows = [{"1": "a, b", "2": "1"}, {"1": "c", "2": "2"}]
+    assert rows_of(tmp_path / "new.csv", ["1"], header=False) == rows
     (tmp_path / "new.csv").write_text("a b\nc, d; e\n")
-    assert rows_of(tmp_path / "new.csv", ["2"], False) == [{"2": "a b"}, {"2": "c, d; e"}]
+    assert rows_of(tmp_path / "new.csv", ["2"]) == [{"2": "a b"}, {"2": "c, d; e"}]
 
 
 def test_a_bad_row_is_named_and_the_others_are_read(tmp_path):
-    (tmp_path / "new.csv").write_text("n;sentence\n1;x\n2\n3;y\n")
-    good, bad, last = read_delimited(tmp_path / "new.csv", ["sentence"])
+    (tmp_path / "new.csv").write_text("n;sentence\n1;x\n2\n3;y\n4;z;z\n")
+    good, bad, last, long = read_file(tmp_path / "new.csv", Inputs(["sentence"]))
     assert (good.fields["sentence"], last.fields["sentence"]) == ("x", "y")
     assert bad.location == f"{tmp_path / 'new.csv'}:3"
     assert bad.problem == "expected 2 columns as in the header, got 1"
+    assert long.problem.endswith("got 3; quote texts that hold a semicolon")
+
+
+@pytest.mark.parametrize("line", ['"open', '"closed" and more', 'x,"open'])
+@pytest.mark.parametrize("at", [0, 3, 1500])
+def test_quotes_that_do_not_match_lose_their_row_alone(tmp_path, line, at):
+    rows = [f'{number},"a, {number}"' for number in range(2000)]
+    rows[at] = line if line.startswith("x") else f"{line},7"
+    (tmp_path / "x.csv").write_text("\n".join(["n,text", *rows]) + "\n")
+    records = list(read_file(tmp_path / "x.csv"))
+    (bad,) = [record for record in records if record.problem]
+    assert (bad.line, bad.rest_lost) == (at + 2, False)
+    texts = [record.fields["text"] for record in records if not record.problem]
+    assert texts == [f"a, {number}" for number in range(2000) if number != at]
+
+
+@pytest.mark.parametrize("at", [0, 3, 1500])
+def test_a_lone_quotation_mark_opens_nothing_in_a_tsv(tmp_path, at):
+    """As GLUE and many corpora write them."""
+    texts = [f"text {number}" for number in range(2000)]
+    texts[at] = '"lone'
+    texts[at + 5] = 'closed" too'
+    texts[at + 6] = 'lone"'
+    lines = [f"{text}\tweb" for text in texts]
+    (tmp_path / "x.tsv").write_text("\n".join(["text\tsource", *lines]))
+    assert [row["text"] for row in rows_of(tmp_path / "x.tsv", ["text"])] == texts
+
+
+TABLE = [{"text": "a; b", "label": "x"}, {"text": "c", "label": "y"}]
+FORMS = {
+    "a title": "The report\n\ntext,label\na; b,x\nc,y\n",
+    "a title of a spreadsheet": "Report,,\n,,\ntext,label,n\na; b,x,1\nc,y,2\n",
+    "comments": "# made, today\n# by us\ntext,label\na; b,x\nc,y\n",
+    "Excel's hint": 'sep=;\ntext;label\n"a; b";x\nc;y\n',
+    "separators at the end of rows": "text,label\na; b,x,\nc,y,\n",
+    "names of rows without a name": '"text","label"\n"1","a; b","x"\n"2","c","y"\n',
+    "carriage returns": "text,label\ra; b,x\rc,y\r",
+    "a mark": "\ufefftext,label\r\na; b,x\r\nc,y\r\n",
+    "blank lines": "\n\ntext,label\n\na; b,x\n\nc,y\n\n",
+    "spaces around names": " text , label \na; b,x\nc,y\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_lines_before_the_header_and_habits_of_programs_are_known(tmp_path, form, caplog):
+    caplog.set_level("INFO", "dana")
+    (tmp_path / "x.csv").write_text(FORMS[form], newline="")
+    rows = rows_of(tmp_path / "x.csv", ["text"])
+    assert [{name: row[name] for name in ("text", "label")} for row in rows] == TABLE
+    leaves_out = "before the header left out" in caplog.text
+    assert leaves_out == (form in [*FORMS][:4])
+
+
+def test_a_row_without_a_label_is_no_title(tmp_path):
+    (tmp_path / "x.csv").write_text("text,label\na,\n,\nb,x\nc,x\n")
+    assert [row["text"] for row in rows_of(tmp_path / "x.csv", ["text"])] == ["a", "", "b", "c"]
+    (tmp_path / "x.csv").write_text("a,\nb,x\nc,x\n")
+    assert [row["1"] for row in rows_of(tmp_path / "x.csv", ["1"])] == ["a", "b", "c"]
+
+
+def test_what_is_said_is_not_looked_for(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("a\n1;2:3\n'x':\"y\n")
+    rows = rows_of(path, ["2"], separator=":", quotes=False, header=False, skip_lines=1)
+    assert rows == [{"1": "1;2", "2": "3"}, {"1": "'x'", "2": '"y'}]
+    path.write_bytes("text\nпример\n".encode("cp1251"))
+    assert rows_of(path, ["text"], encoding="cp1251") == [{"text": "пример"}]
+    path.write_bytes("text,n\n日本,1\n".encode("utf-16-le"))
+    assert rows_of(path, ["text"], encoding="utf-16-le") == [{"text": "日本", "n": "1"}]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"encoding": "utf-9"},
+        {"encoding": "base64"},
+        {"separator": ""},
+        {"separator": '"'},
+        {"separator": "::"},
+        {"skip_lines": -1},
+    ],
+)
+def test_settings_that_cannot_be_are_refused(given):
+    with pytest.raises(ConfigError, match=next(iter(given))):
+        Inputs(**given)
+
+
+def test_a_text_is_a_table_only_where_its_first_line_has_the_column(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("text\tlabel\na b\tx\nc d\ty\n")
+    assert rows_of(path, ["text"]) == [{"text": "a b", "label": "x"}, {"text": "c d", "label": "y"}]
+    for plain in ("text, image and sound\nwere made\n", "body\tlabel\na\tx\n", "text\na\nb\n"):
+        path.write_text(plain)
+        texts = [row["text"] for row in rows_of(path, ["text"], text_documents="line")]
+        assert "".join(texts) == plain
+    path.write_text("a\tx\nb\ty\n")
+    assert rows_of(path, ["1"]) == [{"1": "a", "2": "x"}, {"1": "b", "2": "y"}]
+
+
+def test_columns_in_a_path_are_those_of_its_rows(tmp_path):
+    folder = tmp_path / "lang=de" / "day=2024%2F1"
+    folder.mkdir(parents=True)
+    (folder / "x.csv").write_text("text,day\na,own\n")
+    (folder / "y.jsonl").write_text('{"text": "b"}\n{"text"\n')
+    (row,) = rows_of(folder / "x.csv", ["text"])
+    assert row == {"lang": "de", "day": "own", "text": "a"}
+    good, bad = read_file(folder / "y.jsonl")
+    assert good.fields == {"lang": "de", "day": "2024/1", "text": "b"}
+    assert bad.problem
+
+
+CELLS = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"], include_characters="\n"),
+    max_size=12,
+)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    texts=st.lists(CELLS, min_size=3, max_size=8, unique=True),
+    separator=st.sampled_from(",;\t|"),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
+    end=st.sampled_from(["\n", "\r\n"]),
+    quoting=st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL, csv.QUOTE_NONNUMERIC]),
+    pack=st.sampled_from([bytes, gzip.compress, bz2.compress, lzma.compress]),
+    suffix=st.sampled_from([".csv", ".tsv"]),
+)
+def test_a_table_written_in_any_dialect_is_read_back_equal(
+    tmp_path, texts, separator, encoding, end, quoting, pack, suffix
+):
+    rows = [{"id": str(number), "text": text, "n": "7"} for number, text in enumerate(texts)]
+    stream = io.StringIO()
+    writer = csv.DictWriter(
+        stream, ["id", "text", "n"], delimiter=separator, quoting=quoting, lineterminator=end
+    )
+    writer.writeheader()
+    writer.writerows(rows)
+    path = tmp_path / f"x{suffix}"
+    path.write_bytes(pack(stream.getvalue().encode(encoding)))
+    assert rows_of(path, ["text"]) == rows

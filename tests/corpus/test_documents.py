@@ -138,7 +138,9 @@ def test_how_plain_text_was_cut_and_what_was_lost_are_said(tmp_path, log_lines):
     (tmp_path / "a.txt").write_bytes("Zwölf\nBoxkämpfer\nlaufen\n".encode("latin-1"))
     (tmp_path / "b.txt").write_text("one b\nand\n\ntwo b\n")
     (tmp_path / "c.jsonl").write_text('{"text": "c"}\n')
-    (tmp_path / "d.jsonl").write_bytes('{"text": "ü \xff"}\n'.encode().replace(b"\xc3\xbf", b"\xff"))
+    (tmp_path / "d.jsonl").write_bytes(
+        '{"text": "ü \xff"}\n'.encode().replace(b"\xc3\xbf", b"\xff")
+    )
     foreign, first, second, warning = log_lines(*sorted(tmp_path.iterdir()))
     said = "2 lines are not UTF-8 and read as cp1252: 'Zwölf'; inputs.encoding names another"
     assert foreign == f"input     {tmp_path}/a.txt: {said}"
