@@ -122,8 +122,13 @@ def find_layout(
         if guess is None or (guess.width == 1 and not is_needed):
             continue
         missing = 0 if guess.has_wanted else 1
-        # Of two readings that fit alike, one with fewer rows has swallowed some in quotes.
-        key = (missing, mark == NO_SEPARATOR, guess.wrong, marks.index(mark), -len(rows), order)
+        is_partial = not has_quotes and guess.wrong > 0 and mark != "\t" and inputs.quotes is None
+        if mark == NO_SEPARATOR and not has_quotes and _spans_lines(best):
+            continue  # any line is a row of one column, so this reading always fits
+        # Quotes are text where all rows fit so, but for tabs, with which few programs quote. Of two
+        # readings that fit alike, one with fewer rows has swallowed some in quotes.
+        wrong = guess.wrong + is_partial
+        key = (missing, mark == NO_SEPARATOR, wrong, marks.index(mark), -len(rows), order)
         if best is None or key < best[0]:
             best = (key, mark, has_quotes, guess, rows)
         is_tried = has_quotes == quotes[-1]
@@ -179,6 +184,11 @@ def _rows_of_sample(sample: Lines, separator: str, has_quotes: bool, is_cut: boo
     """Parse a sample; of one that is cut, the last row may be, too, and is left out."""
     rows = [*parse_rows(sample, separator, has_quotes, is_cut)]
     return rows[:-1] if is_cut and len(rows) > 1 else rows
+
+
+def _spans_lines(best: tuple[Any, ...] | None) -> bool:
+    """Return whether a reading in quotes has cells of several lines."""
+    return best is not None and any("\n" in cell for row in best[-1] for cell in row.cells)
 
 
 def _encloses(sample: Lines, rows: list[Row], is_cut: bool) -> bool:
@@ -320,9 +330,7 @@ class _Guess(NamedTuple):
         return cls(start, tuple(names), has_header, has_wanted, wrong, has_empty_end)
 
 
-def _leading_rows(
-    rows: Sequence[Row], usual: int, wanted: Sequence[str], is_sheet: bool
-) -> int:
+def _leading_rows(rows: Sequence[Row], usual: int, wanted: Sequence[str], is_sheet: bool) -> int:
     """Count the rows at the beginning that are no rows of the table: titles and comments.
 
     They have one filled cell at most, or begin with a comment's mark, and another number of cells

@@ -183,6 +183,11 @@ def _walk(root: Path, run: Path | None, skips: Counter[str]) -> Iterator[Path]:
         yield from (Path(folder, name) for name in names if not name.startswith("."))
 
 
+def is_saved(folder: Path) -> bool:
+    """Return whether a folder is one of ``Dataset.save_to_disk``."""
+    return (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
+
+
 def _saved_files(folder: Path, names: list[str]) -> list[str]:
     """Return the names of the files to read of a folder of ``Dataset.save_to_disk``; of any other, all.
 

@@ -13,6 +13,7 @@ from dana.core.errors import ConfigError, DataError, SettingError, suggestion
 from dana.core.lines import COMPRESSIONS
 from dana.core.settings import Bool, Count, Int, OneOf, load, settings_model
 from dana.corpus.inputs import Inputs
+from dana.corpus.sources import is_saved
 from dana.tasks.finder import YAML, card_files, card_values
 from dana.tasks.kinds import DEFAULT, find_kind
 from dana.tasks.kinds.base import Kind, label_name
@@ -320,6 +321,9 @@ class TaskCard:
             for suffix in SUFFIXES:
                 if Path(path + suffix).is_file():
                     return path + suffix
+            for folder in (path, path.replace(split, HUB_SPLITS.get(split, split))):
+                if is_saved(Path(folder)):
+                    return folder
         if "hub" in self.data and not data:
             name, _, config = self.data["hub"].partition(":")
             return f"hf:{name}:{config}:{HUB_SPLITS.get(split, split)}"

@@ -159,14 +159,15 @@ def test_files_of_another_system_give_the_same_documents(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.jsonl.gz", "x.csv", "x.tsv", "x.txt", "x.txt.zst"])
-def test_bytes_that_are_not_utf8_become_replacement_characters(tmp_path, tiny_tokenizer, name):
-    content = WRITE[name](["Before.", "Zwölf."]).replace("ö".encode(), b"\xf6")
+def test_a_line_that_is_no_utf8_is_latin_and_one_with_broken_bytes_has_marks(
+    tmp_path, tiny_tokenizer, name
+):
+    """The second line has letters in UTF-8 besides the byte that is none."""
+    content = WRITE[name](["Before.", "Zwölf.", "Fünf ½ ß."])
+    content = content.replace("ö".encode(), b"\xf6").replace("½".encode(), b"\xbd")
     pool = pool_stage(_source(tmp_path / "in", name, content), tmp_path / "out", "fail")
-    assert [document.text for document in _follow(pool, tiny_tokenizer)] == [
-        "Before.",
-        "Zw\ufffdlf.",
-        "The last.",
-    ]
+    texts = [document.text for document in _follow(pool, tiny_tokenizer)]
+    assert texts == ["Before.", "Zwölf.", "Fünf \ufffd ß.", "The last."]
 
 
 def test_lone_surrogates_are_taken_out_wherever_they_are(tmp_path, tiny_tokenizer):
@@ -260,10 +261,10 @@ REJECTED = [
     ),
     (
         "x.csv",
-        b'text\nGood.\nAfter.\n"open\nand so on\n',
+        b'id,text\n1,"Good.\n"\n2,"open\n3,After.\n',
         4,
         "not CSV: .* in line 5, inside",
-        "damaged file",
+        "unreadable",
         BOTH,
     ),
     (
