@@ -7,6 +7,7 @@ A file whose first lines end in carriage returns alone is cut there, any other a
 """
 
 import io
+import string
 from codecs import (
     BOM_UTF8,
     BOM_UTF16_BE,
@@ -42,6 +43,7 @@ MARKS = {
 }  # that of UTF-32 begins with that of UTF-16, so it comes first
 MAX_LINE = 1 << 28  # bytes
 MOST_CONTROLS = 0.02  # share of control characters in text that is no UTF-8; more are no text
+MOST_HIGH = 0.4  # share of letters beyond ASCII in cp1252: Vietnamese has a quarter
 HEAD = 1 << 12  # bytes that tell text from none
 SAMPLE = 1 << 16  # bytes that tell line ends
 FALLBACK = "cp1252"
@@ -66,8 +68,6 @@ def read_lines(
             no text.
     """
     number = 0
-    foreign = 0
-    example = ""
     codec = codec_of(path)
     try:
         with _open(path, codec) as stream:
@@ -76,30 +76,18 @@ def read_lines(
             whole = encoding or _encoding_of_mark(head)
             if whole:
                 lines = _decoded_lines(reader, head, whole, errors)
-                for number, text in enumerate(lines, 1):
-                    check_line_length(text, path, number, is_packed=bool(codec))
-                    yield number, text
-                return
-            check_is_text(head[:HEAD])
-            for raw in _raw_lines(reader, head):
+            else:
+                check_is_text(head[:HEAD])
+                lines = _utf8_lines(reader, head, errors, None if is_look else path)
+            for line in lines:
                 number += 1
-                check_line_length(raw, path, number, is_packed=bool(codec))
-                line = raw.removeprefix(BOM_UTF8) if number == 1 else raw
-                try:
-                    text = line.decode()
-                except UnicodeDecodeError:
-                    if errors == "strict":
-                        raise
-                    text = decode_line(line)
-                    if "\ufffd" not in text:
-                        foreign += 1
-                        example = example or _around_letter(text)
-                yield number, text
+                check_line_length(line, path, number, is_packed=bool(codec))
+                yield number, line
     except UnicodeDecodeError as error:
         remedy = "convert the file first, for example: iconv -f LATIN1 -t UTF-8"
         byte = error.object[error.start]
         name = encoding or "UTF-8"
-        raise Damage(max(1, number), f"byte 0x{byte:02x} is not {name}; {remedy}") from error
+        raise Damage(number + 1, f"byte 0x{byte:02x} is not {name}; {remedy}") from error
     except EOFError as error:
         raise Damage(
             number + 1, f"the compressed file is damaged or ends early: {error}"
@@ -110,8 +98,6 @@ def read_lines(
                 number + 1, f"the compressed file is damaged or ends early: {error}"
             ) from error
         raise DataError(f"{path}:{number + 1}: cannot be read: {error}") from error
-    if foreign and not is_look:
-        say_foreign(path, foreign, example)
 
 
 def decode_line(raw: bytes) -> str:
@@ -200,12 +186,39 @@ def _decoded_lines(
         line = stream.readline(MAX_LINE + 1)
 
 
+def _utf8_lines(
+    reader: io.BufferedReader, head: bytes, errors: str, path: File | None
+) -> Iterator[str]:
+    """Yield the lines of text in UTF-8 or cp1252; at the end say of a file that is named how many are the latter."""
+    foreign = 0
+    example = ""
+    is_first = True
+    for raw in _raw_lines(reader, head):
+        if is_first:
+            raw = raw.removeprefix(BOM_UTF8)
+            is_first = False
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError:
+            if errors == "strict":
+                raise
+            text = decode_line(raw)
+            if "\ufffd" not in text:
+                foreign += 1
+                example = example or _around_letter(text)
+        yield text
+    if foreign and path is not None:
+        say_foreign(path, foreign, example)
+
+
 def _raw_lines(reader: io.BufferedReader, head: bytes) -> Iterator[bytes]:
     """Yield the lines of text as bytes."""
     if _ends_in_returns(head.decode("latin-1")):
         stream = io.TextIOWrapper(reader, "latin-1", newline="\r")  # a character per byte
-        while line := stream.readline(MAX_LINE + 1):
+        line = stream.readline(MAX_LINE + 1)
+        while line:
             yield line.encode("latin-1")
+            line = stream.readline(MAX_LINE + 1)
     else:
         while raw := reader.readline(MAX_LINE + 1):
             yield raw
@@ -232,13 +245,24 @@ def check_is_text(head: bytes) -> None:
     """Refuse UTF-16 and UTF-32 without a mark and binary files by their first bytes.
 
     Raises:
-        Damage: If a quarter of them is NUL, or they are no UTF-8 and hold control characters.
+        Damage: If a quarter of them is NUL; or if they are no UTF-8, and hold control characters or
+            mostly letters beyond ASCII, as text in another script does.
     """
     controls = len(head) - len(head.translate(None, _CONTROLS))
-    is_binary = controls > MOST_CONTROLS * len(head) and not _is_utf8(head)
+    is_utf8 = _is_utf8(head)
+    is_binary = controls > MOST_CONTROLS * len(head) and not is_utf8
     if is_binary or head.count(0) * 4 >= max(4, len(head)):
         remedy = "convert it first: iconv -f UTF-16LE -t UTF-8, or name it by inputs.encoding"
         raise Damage(1, f"not UTF-8 but UTF-16 without its mark, UTF-32 or no text; {remedy}")
+    if not is_utf8:
+        high = sum(byte >= 0x80 for byte in head)
+        letters = high + len(head) - len(head.translate(None, string.ascii_letters.encode()))
+        if high > MOST_HIGH * letters:
+            raise Damage(
+                1,
+                "neither UTF-8 nor Latin letters in cp1252; name its encoding by inputs.encoding, "
+                "for example cp1251, gb18030 or shift_jis, or convert it to UTF-8",
+            )
 
 
 def _is_utf8(head: bytes) -> bool:

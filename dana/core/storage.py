@@ -61,7 +61,7 @@ def check_url(url: str) -> None:
         )
     if "::" in url:
         raise ConfigError(
-            f"{url}: chained URLs are not supported; name the file itself (.gz and .zst are unpacked)"
+            f"{url}: chained URLs are not supported; name the file itself (.gz, .bz2, .xz and .zst are unpacked)"
         )
 
 

@@ -11,7 +11,7 @@ class BadRecords:
 
     def __init__(self) -> None:
         self.count = 0
-        self._named: list[str] = []
+        self._named: dict[str, list[str]] = {}  # problem to the locations that have it
         self._read = 0
 
     def __bool__(self) -> bool:
@@ -25,8 +25,8 @@ class BadRecords:
             problem: What is wrong with it.
         """
         self.count += 1
-        if len(self._named) < MOST_NAMED:
-            self._named.append(f"{location}: {problem}")
+        if self.count <= MOST_NAMED:
+            self._named.setdefault(problem, []).append(location)
 
     def is_enough(self) -> bool:
         """Count a record that is read behind a bad one, and return whether to read no further."""
@@ -39,10 +39,13 @@ class BadRecords:
         Args:
             remedy: What to do, the end of the message.
         """
+        parts = []
+        for problem, (first, *others) in self._named.items():
+            alike = f" (also {', '.join(others)})" if others else ""
+            parts.append(f"{first}: {problem}{alike}")
         if self.count == 1:
-            return DataError(f"{self._named[0]}{remedy}")
+            return DataError(f"{parts[0]}{remedy}")
+        others_count = self.count - min(self.count, MOST_NAMED)
+        more = f"; and {others_count:,} more" if others_count else ""
         among = f" among the first {self._read:,} behind it" if self._read >= MOST_AFTER else ""
-        others = self.count - len(self._named)
-        more = f"; and {others:,} more" if others else ""
-        listed = "; ".join(self._named)
-        return DataError(f"{listed}{more}; {self.count:,} bad records{among}{remedy}")
+        return DataError(f"{'; '.join(parts)}{more}; {self.count:,} bad records{among}{remedy}")

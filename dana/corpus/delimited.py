@@ -1,20 +1,20 @@
 """Read delimited text as records, whatever separator, quotes and header it has."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from dana.corpus.inputs import Record
 from dana.corpus.layout import NO_SEPARATOR, SEPARATORS, Layout, Lines, parse_rows
 
 
-def read_rows(origin: str, lines: Callable[[], Lines], layout: Layout) -> Iterator[Record]:
+def read_rows(origin: str, lines: Lines, layout: Layout) -> Iterator[Record]:
     """Stream one record per row.
 
     Args:
         origin: Name of the file.
-        lines: Returns its lines, with their ends, from the first.
+        lines: Its lines, with their ends, from the first.
         layout: How they are laid out.
     """
-    stream = iter(lines())
+    stream = iter(lines)
     for _ in range(layout.skipped):
         next(stream, None)
     rows = parse_rows(stream, layout.separator, layout.has_quotes)

@@ -168,10 +168,20 @@ def read_documents(
         if bad:
             raise bad.error(SKIPPING)
     check_unchanged(source for source in sources if isinstance(source, RemoteFile))
+    _say_layouts(layouts, undecodable)
+
+
+def _say_layouts(layouts: Counter[tuple[str, str]], undecodable: Counter[str]) -> None:
+    """Log what a document of plain text was, and which files have bytes that are no text.
+
+    Args:
+        layouts: Documents by file and layout.
+        undecodable: Records with U+FFFD by file.
+    """
     for (origin, layout), count in list(layouts.items())[:MAX_LOGGED_FILES]:
         log.info("input     %s: %s documents, %s", origin, f"{count:,}", LAYOUTS[layout])
+    remedy = "convert the file to keep those characters, for example: iconv -f LATIN1 -t UTF-8"
     for origin, count in list((+undecodable).items())[:MAX_LOGGED_FILES]:
-        remedy = "convert the file to keep those characters, for example: iconv -f LATIN1 -t UTF-8"
         log.warning(
             "%s: %d records hold U+FFFD in place of bytes that are not UTF-8; %s",
             origin,

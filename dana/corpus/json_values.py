@@ -30,7 +30,8 @@ def read_json(path: File, lines: Lines) -> Iterator[Record]:
             starts.append(start)
         if len(starts) == LINES_OF_START:
             break
-    if _is_array(starts) or _is_object_over_lines(starts):
+    is_alone = len(starts) == 1
+    if is_alone or _is_array(starts) or _is_object_over_lines(starts):
         yield from _Values(str(path), chain(first, stream)).records(_is_array(starts))
     else:
         yield from parse_json_lines(path, chain(first, stream))
@@ -44,6 +45,15 @@ def _is_array(starts: list[str]) -> bool:
         return False
     has_commas = len(starts) < LINES_OF_START or not starts[2].startswith("{")
     return has_commas or not _is_value(starts[1])
+
+
+def _rows_of(value: Any) -> list[Any]:
+    """Return the rows of a value that is alone in its file: itself, or of an object of one list, its elements."""
+    if isinstance(value, dict) and len(value) == 1:
+        (rows,) = value.values()
+        if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
+            return rows
+    return [value]
 
 
 def _is_object_over_lines(starts: list[str]) -> bool:
@@ -60,6 +70,11 @@ def _is_value(line: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def is_json_start(line: str) -> bool:
+    """Return whether the first line of a text is that of JSON: an object, or the beginning of one or of an array."""
+    return line in ("{", "[") or line.startswith("[{") or (line[:1] == "{" and _is_value(line))
 
 
 def is_json_lines(head: bytes) -> bool:
@@ -100,43 +115,45 @@ class _Values:
         self._is_whole = False  # whether all lines are in the text
 
     def records(self, is_array: bool) -> Iterator[Record]:
-        """Stream the values as records, numbered from 1."""
+        """Stream the values as records, numbered from 1; an error loses the rest."""
         number = 0
-        if is_array:
-            self._next_character()
-            self._at += 1
-        while True:
-            mark = self._next_character()
-            if is_array and mark == "]":
+        try:
+            for value in self._elements() if is_array else self._objects():
+                number += 1
+                problem = ""
+                if not isinstance(value, dict):
+                    problem = f"expected a JSON object, got {type(value).__name__}"
+                yield Record(self._origin, number, {} if problem else value, problem)
+        except (ValueError, RecursionError) as error:
+            yield Record(self._origin, number + 1, {}, f"not JSON: {error}", rest_lost=True)
+
+    def _objects(self) -> Iterator[Any]:
+        """Stream values that follow each other, with commas between them or not."""
+        self._next_character()
+        first = self._value()
+        if self._next_character():
+            yield first
+        else:
+            yield from _rows_of(first)
+        while self._next_character():
+            if self._next_character() == ",":
                 self._at += 1
-                if self._next_character():
-                    yield self._lost(number + 1, "not JSON: there is more behind the array")
-                return
-            if not mark:
-                if is_array:
-                    yield self._lost(number + 1, "not JSON: the array ends early")
-                return
-            number += 1
-            try:
-                value = without_surrogates(self._value())
-            except (ValueError, RecursionError) as error:
-                yield self._lost(number, f"not JSON: {error}")
-                return
-            problem = ""
-            if not isinstance(value, dict):
-                problem = f"expected a JSON object, got {type(value).__name__}"
-            yield Record(self._origin, number, {} if problem else value, problem)
+            yield self._value()
+
+    def _elements(self) -> Iterator[Any]:
+        """Stream the elements of an array."""
+        self._next_character()
+        self._at += 1
+        while self._next_character() != "]":
+            yield self._value()
             mark = self._next_character()
             if mark == ",":
                 self._at += 1
-                if is_array and self._next_character() != "]":
-                    continue
-            if is_array and mark and mark != "]":
-                yield self._lost(number + 1, "not JSON: no comma or bracket behind an element")
-                return
-
-    def _lost(self, number: int, problem: str) -> Record:
-        return Record(self._origin, number, {}, problem, rest_lost=True)
+            elif mark != "]":
+                raise ValueError("no comma or bracket behind this element")
+        self._at += 1
+        if self._next_character():
+            raise ValueError("there is more behind the array")
 
     def _next_character(self) -> str:
         """Move to the next character that is no space, and return it; empty at the end."""
@@ -167,7 +184,7 @@ class _Values:
             else:
                 if after < len(self._text) or self._is_whole:  # else a number may go on
                     self._at = after
-                    return value
+                    return without_surrogates(value)
             self._read(max(BLOCK, len(self._text) - self._at))  # twice as much: few attempts
 
     def _read(self, characters: int) -> None:

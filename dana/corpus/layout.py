@@ -8,7 +8,6 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, NamedTuple
 
 from dana.core.errors import Damage
@@ -102,50 +101,84 @@ def find_layout(
         Damage: If the header names a column twice.
     """
     sample, is_cut = _sample(lines())
+    marks = sorted(SEPARATORS, key=lambda mark: (mark == "\t") != is_tsv)
+    marks.append(NO_SEPARATOR)
     skipped = inputs.skip_lines or 0
     hint = EXCEL_HINT.fullmatch(sample[0][1].strip("\r\n")) if sample else None
-    marks = sorted(SEPARATORS, key=lambda mark: (mark == "\t") != is_tsv) + [NO_SEPARATOR]
     if hint and not skipped:
         skipped = 1
         marks = [hint[1]]
     if inputs.separator is not None:
         marks = [inputs.separator]
+    best = _best_reading(sample[skipped:], is_cut, marks, wanted, inputs)
+    if best is None:
+        return None
+    has_quotes = best.has_quotes
+    if best.mark == "\t" and inputs.quotes is None:
+        has_quotes = has_quotes and _encloses(sample[skipped:], best.rows, is_cut)
+    before = skipped
+    lead = sample[0][1].strip() if before else ""
+    if best.guess.start:
+        first_line = best.rows[best.guess.start].line
+        before = next(at for at, (line, _) in enumerate(sample) if line == first_line)
+        lead = lead or sample[best.rows[0].line - 1][1].strip()
+    return best.guess.layout(best.mark, has_quotes, before, lead[:60])
+
+
+class _Reading(NamedTuple):
+    """A sample as it is read by one separator, in quotes or not; the least :attr:`order` is the best."""
+
+    order: tuple[Any, ...]
+    mark: str
+    has_quotes: bool
+    guess: "_Guess"
+    rows: list[Row]
+
+    @property
+    def is_perfect(self) -> bool:
+        """Whether it has a name that is wanted, several columns, and all rows fit."""
+        return self.order[:3] == (False, False, 0)
+
+
+def _best_reading(
+    sample: list[tuple[int, str]],
+    is_cut: bool,
+    marks: Sequence[str],
+    wanted: Sequence[str],
+    inputs: Inputs,
+) -> _Reading | None:
+    """Read a sample by each separator, in quotes and not, and return the best reading; None if there is no row."""
     has_marks = any('"' in line for _, line in sample)
     quotes = [True, False] if has_marks else [True]
     if inputs.quotes is not None:
         quotes = [inputs.quotes]
-    best: tuple[Any, ...] | None = None
-    for order, (mark, has_quotes) in enumerate(product(marks, quotes)):
-        rows = _rows_of_sample(sample[skipped:], mark, has_quotes, is_cut)
-        guess = _Guess.of(rows, wanted, inputs)
-        is_needed = len(marks) == 1 or mark == NO_SEPARATOR
-        if guess is None or (guess.width == 1 and not is_needed):
-            continue
-        missing = 0 if guess.has_wanted else 1
-        is_partial = not has_quotes and guess.wrong > 0 and mark != "\t" and inputs.quotes is None
-        if mark == NO_SEPARATOR and not has_quotes and _spans_lines(best):
-            continue  # any line is a row of one column, so this reading always fits
-        # Quotes are text where all rows fit so, but for tabs, with which few programs quote. Of two
-        # readings that fit alike, one with fewer rows has swallowed some in quotes.
-        wrong = guess.wrong + is_partial
-        key = (missing, mark == NO_SEPARATOR, wrong, marks.index(mark), -len(rows), order)
-        if best is None or key < best[0]:
-            best = (key, mark, has_quotes, guess, rows)
-        is_tried = has_quotes == quotes[-1]
-        if is_tried and best[1] == mark and best[0][:3] == (0, False, 0):
-            break  # the usual case: no other separator can be better
-    if best is None:
-        return None
-    _, mark, has_quotes, guess, rows = best
-    if mark == "\t" and inputs.quotes is None:
-        has_quotes = has_quotes and _encloses(sample[skipped:], rows, is_cut)
-    before = skipped
-    lead = sample[0][1].strip() if before else ""
-    if guess.start:
-        first_line = rows[guess.start].line
-        before = next(at for at, (line, _) in enumerate(sample) if line == first_line)
-        lead = lead or sample[rows[0].line - 1][1].strip()
-    return guess.layout(mark, has_quotes, before, lead[:60])
+    best: _Reading | None = None
+    for place, mark in enumerate(marks):
+        for has_quotes in quotes:
+            rows = _rows_of_sample(sample, mark, has_quotes, is_cut)
+            guess = _Guess.of(rows, wanted, inputs)
+            is_needed = len(marks) == 1 or mark == NO_SEPARATOR
+            if guess is None or (guess.width == 1 and not is_needed):
+                continue
+            if mark == NO_SEPARATOR and not has_quotes and _spans_lines(best):
+                continue  # any line is a row of one column, so this reading always fits
+            # Quotes are text where all rows fit so, but for tabs, with which few programs quote.
+            is_partial = not has_quotes and len(quotes) > 1 and mark != "\t"
+            is_partial = is_partial and (guess.wrong > 0 or _has_pairs(rows))
+            order = (
+                not guess.has_wanted,
+                mark == NO_SEPARATOR,
+                guess.wrong + is_partial,
+                place,
+                # Of two readings that fit alike, one with fewer rows has swallowed some in quotes.
+                -len(rows),
+                not has_quotes,
+            )
+            reading = _Reading(order, mark, has_quotes, guess, rows)
+            best = reading if best is None else min(best, reading, key=lambda one: one.order)
+        if best is not None and best.mark == mark and best.is_perfect:
+            break
+    return best
 
 
 def layout_of_cells(
@@ -186,9 +219,22 @@ def _rows_of_sample(sample: Lines, separator: str, has_quotes: bool, is_cut: boo
     return rows[:-1] if is_cut and len(rows) > 1 else rows
 
 
-def _spans_lines(best: tuple[Any, ...] | None) -> bool:
+def _spans_lines(best: _Reading | None) -> bool:
     """Return whether a reading in quotes has cells of several lines."""
-    return best is not None and any("\n" in cell for row in best[-1] for cell in row.cells)
+    return best is not None and any("\n" in cell for row in best.rows for cell in row.cells)
+
+
+def _has_pairs(rows: Sequence[Row]) -> bool:
+    """Return whether quotation marks mostly come in pairs around separators, so that they are no text."""
+    opening = 0
+    paired = 0
+    for row in rows:
+        marks = [cell.strip() for cell in row.cells if cell.count('"') % 2]
+        opens = next((at for at, cell in enumerate(marks) if cell.startswith('"')), None)
+        if opens is not None:
+            opening += 1
+            paired += any(cell.endswith('"') for cell in marks[opens + 1 :])
+    return paired * 2 > opening
 
 
 def _encloses(sample: Lines, rows: list[Row], is_cut: bool) -> bool:
@@ -210,49 +256,64 @@ def parse_rows(
         has_quotes: Whether quotation marks enclose cells.
         is_cut: Whether a row that is open at the end is complete beyond it, and no error.
     """
-    csv.field_size_limit(MOST_CHARACTERS)
-    quoting = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
-    options: dict[str, Any] = {"delimiter": separator, "quoting": quoting, "strict": True}
-    stream = iter(lines)
-    again: deque[tuple[int, str]] = deque()
-    taken: list[tuple[int, str]] = []  # lines of the row that is being read
-    is_at_end = False
+    return _RowParser(lines, separator, has_quotes).rows(is_cut)
 
-    def feed() -> Iterator[str]:
-        nonlocal is_at_end
+
+class _RowParser:
+    """Parses delimited text, and goes back to the second line of a row whose quotes do not match."""
+
+    def __init__(self, lines: Lines, separator: str, has_quotes: bool) -> None:
+        csv.field_size_limit(MOST_CHARACTERS)
+        self._options: dict[str, Any] = {
+            "delimiter": separator,
+            "quoting": csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE,
+            "strict": True,
+        }
+        self._lines = iter(lines)
+        self._again: deque[tuple[int, str]] = deque()
+        self._taken: list[tuple[int, str]] = []  # lines of the row that is being read
+        self._is_at_end = False
+
+    def rows(self, is_cut: bool) -> Iterator[Row]:
+        """Stream the rows."""
+        taken = self._taken
+        reader = csv.reader(self._feed(), **self._options)
         while True:
-            if again:
-                item = again.popleft()
-            else:
-                following = next(stream, None)
-                if following is None:
-                    is_at_end = True
+            taken.clear()
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                if self._is_at_end and is_cut:
                     return
-                item = following
-            taken.append(item)
+                yield self._bad_row(error)
+                reader = csv.reader(self._feed(), **self._options)
+                continue
+            if cells is None:
+                return
+            if cells:
+                yield Row(taken[0][0], cells)
+
+    def _feed(self) -> Iterator[str]:
+        """Yield the lines to parse, first those that are read again."""
+        self._is_at_end = False
+        while True:
+            item = self._again.popleft() if self._again else next(self._lines, None)
+            if item is None:
+                self._is_at_end = True
+                return
+            self._taken.append(item)
             yield item[1].replace("\x00", "") if "\x00" in item[1] else item[1]
 
-    reader = csv.reader(feed(), **options)
-    while True:
-        taken.clear()
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            line = taken[0][0]
-            if is_at_end and is_cut:
-                return
-            problem = f"not CSV: {error}"
-            if len(taken) > 1:
-                problem += f" in line {taken[-1][0]}, inside the quotes that open here"
-            again.extendleft(reversed(taken[1:]))
-            yield Row(line, [], problem)
-            is_at_end = False
-            reader = csv.reader(feed(), **options)
-            continue
-        if cells is None:
-            return
-        if cells:
-            yield Row(taken[0][0], cells)
+    def _bad_row(self, error: csv.Error) -> Row:
+        """Return the row that cannot be parsed, and read the lines behind its first one again."""
+        first, *others = self._taken
+        self._again.extendleft(reversed(others))
+        problem = f"not CSV: {error}"
+        if "new-line" in str(error):
+            problem = "not CSV: a carriage return within a cell that is not quoted"
+        if others:
+            problem += f" in line {others[-1][0]}, inside the quotes that open here"
+        return Row(first[0], [], problem)
 
 
 class _Guess(NamedTuple):
@@ -343,6 +404,8 @@ def _leading_rows(rows: Sequence[Row], usual: int, wanted: Sequence[str], is_she
     names = [{*map(str.strip, row.cells)} for row in rows[: MOST_LEADING + 1]]
     last = max((place for place, cells in enumerate(names) if cells & {*wanted}), default=0)
     for place, row in enumerate(rows[: MOST_LEADING + 1]):
+        if row.problem:
+            return place
         filled = [number for number, cell in enumerate(row.cells) if cell.strip()]
         is_odd = len(row.cells) != usual
         is_title = filled in ([], [0]) and (is_odd or usual > 2 or is_sheet)

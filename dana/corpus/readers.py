@@ -29,7 +29,7 @@ from dana.corpus.columnar import read_arrow, read_parquet
 from dana.corpus.delimited import read_rows
 from dana.corpus.hub import is_hub, read_hub
 from dana.corpus.inputs import Inputs, Record
-from dana.corpus.json_values import read_json
+from dana.corpus.json_values import is_json_start, read_json
 from dana.corpus.layout import NO_SEPARATOR, Layout, find_layout
 from dana.corpus.sheets import PACKAGES, Sheet
 from dana.corpus.sources import Source, expand, format_of, path_keys
@@ -115,10 +115,6 @@ def _records(
     layout: Layout | None,
 ) -> Iterator[Record]:
     origin = str(path)
-
-    def lines() -> Lines:
-        return read_lines(path, errors, inputs.encoding)
-
     try:
         if file_size(path) == 0:
             raise Damage(1, "the file is empty")
@@ -132,16 +128,21 @@ def _records(
         elif kind in USUAL:
             found = layout or layout_of(path, inputs, is_table)
             if found is not None:
-                yield from read_rows(origin, lines, found)
+                yield from read_rows(origin, read_lines(path, errors, inputs.encoding), found)
         elif kind == ".txt":
-            documents = inputs.text_documents
-            if documents == "auto":
-                documents = _layout(_look(path, inputs))
-            yield from _plain_text(origin, lines(), documents)
+            documents = _documents_of(path, inputs)
+            yield from _plain_text(origin, read_lines(path, errors, inputs.encoding), documents)
         else:
-            yield from read_json(path, lines())
+            yield from read_json(path, read_lines(path, errors, inputs.encoding))
     except Damage as damage:
         yield Record(origin, damage.line, {}, str(damage), rest_lost=True)
+
+
+def _documents_of(path: File, inputs: Inputs) -> str:
+    """Return what a document of plain text is."""
+    if inputs.text_documents != "auto":
+        return inputs.text_documents
+    return _layout(_look(path, inputs))
 
 
 def kind_of(path: File, inputs: Inputs, is_table: bool = False) -> str:
@@ -154,25 +155,41 @@ def kind_of(path: File, inputs: Inputs, is_table: bool = False) -> str:
     named = format_of(path)
     if named == ".ndjson":
         return ".jsonl"
-    if named in (".parquet", ".arrow", *PACKAGES):
+    if named in (".parquet", ".arrow"):
         return named
     if isinstance(path, Path) and codec_of(path) is None:
-        try:
-            with path.open("rb") as stream:
-                head = stream.read(8)
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-        for magic, kind in BINARY.items():
-            if head.startswith(magic):
-                return kind
-    if named not in (".txt", ""):
+        kind = _binary_kind(path)
+        if kind:
+            return named if named in PACKAGES else kind
+    if named in PACKAGES:  # programs write tables of text under these names, too
+        named = ""
+        is_table = True
+        if _first_line(path, inputs).startswith("<"):
+            raise Damage(1, "holds HTML, no spreadsheet; open it there and save it as .xlsx or CSV")
+    if named in (".jsonl", ".json"):
         return named
     first = _first_line(path, inputs)
-    if (is_table or not named) and first.startswith(("{", "[")):
+    if named in USUAL:
+        return ".json" if is_json_start(first) else named
+    if (is_table or not named) and is_json_start(first):
         return ".json"
     if is_table or inputs.separator is not None:
         return ".csv"
     return ".csv" if _is_surely_table(path, first, inputs) else ".txt"
+
+
+def _binary_kind(path: Path) -> str:
+    """Return the format of a binary file by its first bytes; empty for text.
+
+    Raises:
+        DataError: If the file cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(8)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    return next((kind for magic, kind in BINARY.items() if head.startswith(magic)), "")
 
 
 def _first_line(path: File, inputs: Inputs) -> str:

@@ -43,7 +43,7 @@ class Sheet:
         except Exception as error:  # of pandas, zipfile or the packages
             reason = " ".join(str(error).split())[:200]
             raise DataError(
-                f"{path}: cannot be read as {suffix}: {reason}; save it as CSV"
+                f"{path}: is no {suffix} file, or damaged ({reason}); save it as .xlsx or CSV"
             ) from error
         self.name = name
         self.others = [other for other in names if other != name]

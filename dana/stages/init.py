@@ -176,10 +176,9 @@ def _new_folder(table: Table, out: str | Path | None) -> Path:
     Raises:
         ArtifactError: If it holds anything but an earlier one.
     """
-    if str(table) == STDIN:
-        name = "stdin."
-    else:
-        name = Path(table).name if isinstance(table, str | Path) else "table."
+    name = "table."
+    if isinstance(table, str | Path):
+        name = "stdin." if str(table) == STDIN else Path(table).name
     folder = Path(out or (name.partition(".")[0] if "." in name else f"{name}-run"))
     entries: set[str] = set()
     if folder.is_dir():

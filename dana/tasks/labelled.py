@@ -218,11 +218,13 @@ def _read_files(
         DataError: If a row cannot be read; names the first five and their number.
     """
     files = expand(source)
+    is_delimited = False
     rows: list[dict[str, Any]] = []
     index: list[Any] = []
     bad = BadRecords()
     for file in files:
         layout = _layout_of(file, inputs)
+        is_delimited = is_delimited or layout is not None
         if layout is not None and layout.separator != NO_SEPARATOR:
             form |= {"separator": layout.separator, "header": layout.has_header}
             notes.append(layout.describe())
@@ -235,7 +237,7 @@ def _read_files(
         raise bad.error()
     notes[:] = dict.fromkeys(notes)  # of several files alike, a sentence once
     has_columns = any(len(fields) > 1 for fields in rows)
-    if rows and not has_columns:
+    if rows and is_delimited and not has_columns:
         marks = ", ".join(SEPARATORS.values())
         raise DataError(
             f"{source}: has a single column, {', '.join(rows[0])!r}: no {marks} divides its lines; a "
@@ -422,13 +424,11 @@ def _is_measure(column: pd.Series) -> bool:
 def _dates(column: pd.Series) -> pd.Series | None:
     """Parse a column of dates; None if it holds anything else."""
     texts = column.astype(str)
+    if pd.to_numeric(texts, errors="coerce").notna().any():
+        return None
     with warnings.catch_warnings(action="ignore"):
         dates = pd.to_datetime(texts, errors="coerce", format="mixed", utc=True)
-    return (
-        dates
-        if dates.notna().all() and pd.to_numeric(texts, errors="coerce").isna().all()
-        else None
-    )
+    return dates if dates.notna().all() else None
 
 
 def _id_column(frame: pd.DataFrame) -> str | None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dana.core.errors import ConfigError
+from dana.core.errors import ConfigError, DataError
 from dana.corpus.documents import Tally, read_documents, source_digests
 from dana.corpus.text import document_id
 from tests.corpus.files import write_rows
@@ -187,3 +187,26 @@ def test_digests_of_many_files_with_one_name_take_time_in_proportion(monkeypatch
         return time.process_time() - start
 
     assert seconds(8000) < 100 * max(0.001, seconds(400)), "20 times as many; squared would be 400"
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.csv"])
+def test_bad_records_are_named_up_to_five_and_counted(tmp_path, name):
+    good, bad = ('{"text": "a"}', "{") if name == "x.jsonl" else ("1,a", "2")
+    lines = ["" if name == "x.jsonl" else "id,text", good, *[bad] * 7, good]
+    (tmp_path / name).write_text("\n".join(lines))
+    with pytest.raises(DataError) as error:
+        list(read_documents([str(tmp_path / name)], "fail", Tally()))
+    message = str(error.value)
+    assert [line for line in range(2, 10) if f"{name}:{line}" in message] == [3, 4, 5, 6, 7]
+    assert message.count("expected ") == name.count("csv"), "the same is said once"
+    assert "; and 2 more; 7 bad records (--on-bad-record skip" in message
+    tally = Tally()
+    documents = list(read_documents([str(tmp_path / name)], "skip", tally))
+    assert (len(documents), tally.rejection_counts) == (1, {"unreadable": 7})
+
+
+def test_bad_records_of_a_large_source_are_counted_up_to_a_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr("dana.corpus.bad_records.MOST_AFTER", 3)
+    (tmp_path / "x.jsonl").write_text("{\n" * 2 + '{"text": "a"}\n' + "{\n" * 9)
+    with pytest.raises(DataError, match="2 bad records among the first 3 behind it"):
+        list(read_documents([str(tmp_path / "x.jsonl")], "fail", Tally()))

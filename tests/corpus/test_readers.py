@@ -2,6 +2,9 @@
 
 import errno
 import gzip
+import json
+import lzma
+import random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -168,3 +171,46 @@ def test_a_data_set_of_the_hub_is_streamed(tmp_path, monkeypatch):
     assert _fields(f"{source}::test") == [{"text": "of test"}]
     with pytest.raises(DataError, match=r"^hf:.*:no: cannot be read: "):
         _records(f"{source}::no")
+
+
+ROWS = [{"text": f"text {number}, and more", "label": "ab"[number % 2]} for number in range(12)]
+QUOTED = "".join(f'"{row["text"]}",{row["label"]}\n' for row in ROWS)
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
+RUSSIAN = "".join(f"Пример {number} текста,{number % 2}\n" for number in range(12))
+# Files that once gave other rows than theirs, or no way out.
+HOSTILE = {
+    "lines.csv": (LINES.encode(), []),
+    "one-list.json": (json.dumps({"data": ROWS}).encode(), []),
+    "one-list-printed.json": (json.dumps({"data": ROWS}, indent=1).encode(), []),
+    "comma-at-the-end.json": ((json.dumps(ROWS)[:-1] + ",]").encode(), []),
+    "table.xls": (f"text,label\n{QUOTED}".encode(), []),
+    "two-streams.csv.xz": (lzma.compress(b"text,label\n") + lzma.compress(QUOTED.encode()), []),
+    "brace-first.jsonl": (f"{{\n{LINES}".encode(), ["not JSON"]),
+    "bracket-first.jsonl": (f"[\n{LINES}".encode(), ["not JSON"]),
+    "a-cell-more.csv": (f'text,label\n{QUOTED}"text here",a,\n'.encode(), ["got 3; quote texts"]),
+    "ends-in-a-line.csv": (f"text,label\n{QUOTED}(12 rows)\n".encode(), ["got 1"]),
+    "russian.csv": (f"text,label\n{RUSSIAN}".encode("cp1251"), ["name its encoding by inputs.enc"]),
+    "page.xls": (b"<html><table><tr><td>text</td></tr></table></html>", ["holds HTML"]),
+    "broken.xlsx": (b"PK\x03\x04" + bytes(range(9, 200)), ["is no .xlsx file, or damaged"]),
+    "broken.arrow": (bytes(range(9, 200)), ["not an Arrow file, or damaged"]),
+    "cut.csv.xz": (
+        lzma.compress(random.Random(0).randbytes(9000))[:-99],
+        ["no text", "ends early"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_give_their_rows_or_say_what_is_wrong(tmp_path, name):
+    content, problems = HOSTILE[name]
+    (tmp_path / name).write_bytes(content)
+    try:
+        records = _records(tmp_path / name)
+    except DataError as error:
+        records = [Record(name, 1, {}, str(error))]
+    found = [record.problem for record in records if record.problem]
+    assert len(found) == min(1, len(problems))
+    assert any(words in "".join(found) for words in problems) or not problems
+    rows = [record.fields for record in records if not record.problem]
+    is_whole = not problems or name.endswith((".jsonl", "more.csv", "line.csv"))
+    assert rows == (ROWS if is_whole else [])

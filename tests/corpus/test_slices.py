@@ -13,9 +13,9 @@ import pytest
 from dana.core.errors import DataError
 from dana.core.storage import BEHIND, RemoteFile, list_url
 from dana.corpus import slices as slices_module
+from dana.corpus.columnar import read_metadata
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.inputs import Inputs
-from dana.corpus.columnar import read_metadata
 from dana.corpus.slices import SLICE_BYTES, Slice, iterate_slices, parse_slice
 from dana.stages import texts as corpus_module
 from dana.stages.texts import pool_stage
