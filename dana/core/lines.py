@@ -44,6 +44,7 @@ MARKS = {
 MAX_LINE = 1 << 28  # bytes
 MOST_CONTROLS = 0.02  # share of control characters in text that is no UTF-8; more are no text
 MOST_HIGH = 0.4  # share of letters beyond ASCII in cp1252: Vietnamese has a quarter
+FEWEST_BROKEN = 16  # bytes that are no UTF-8, from which that share is looked at
 HEAD = 1 << 12  # bytes that tell text from none
 SAMPLE = 1 << 16  # bytes that tell line ends
 FALLBACK = "cp1252"
@@ -100,15 +101,18 @@ def read_lines(
         raise DataError(f"{path}:{number + 1}: cannot be read: {error}") from error
 
 
-def decode_line(raw: bytes) -> str:
-    """Decode a line: UTF-8, else with U+FFFD for its broken bytes if it has letters in UTF-8, else cp1252."""
+def decode_line(raw: bytes) -> tuple[str, bool]:
+    """Decode a line; return it, and whether it is in cp1252.
+
+    It is UTF-8, else with U+FFFD for its broken bytes if it has letters in UTF-8, else cp1252.
+    """
     try:
-        return raw.decode()
+        return raw.decode(), False
     except UnicodeDecodeError:
         text = raw.decode("utf-8", "replace")
     if text.replace("\ufffd", "").isascii():
-        return raw.decode(FALLBACK, "replace")
-    return text
+        return raw.decode(FALLBACK, "replace"), True
+    return text, False
 
 
 def say_foreign(path: File, count: int, example: str) -> None:
@@ -122,7 +126,7 @@ def say_foreign(path: File, count: int, example: str) -> None:
     )
 
 
-def _around_letter(text: str) -> str:
+def around_letter(text: str) -> str:
     """Return the surroundings of the first letter that is not ASCII."""
     place = next((at for at, letter in enumerate(text) if not letter.isascii()), 0)
     return text[max(0, place - 20) : place + 20].strip()
@@ -202,10 +206,10 @@ def _utf8_lines(
         except UnicodeDecodeError:
             if errors == "strict":
                 raise
-            text = decode_line(raw)
-            if "\ufffd" not in text:
+            text, is_foreign = decode_line(raw)
+            if is_foreign:
                 foreign += 1
-                example = example or _around_letter(text)
+                example = example or around_letter(text)
         yield text
     if foreign and path is not None:
         say_foreign(path, foreign, example)
@@ -254,15 +258,22 @@ def check_is_text(head: bytes) -> None:
     if is_binary or head.count(0) * 4 >= max(4, len(head)):
         remedy = "convert it first: iconv -f UTF-16LE -t UTF-8, or name it by inputs.encoding"
         raise Damage(1, f"not UTF-8 but UTF-16 without its mark, UTF-32 or no text; {remedy}")
-    if not is_utf8:
-        high = sum(byte >= 0x80 for byte in head)
-        letters = high + len(head) - len(head.translate(None, string.ascii_letters.encode()))
-        if high > MOST_HIGH * letters:
-            raise Damage(
-                1,
-                "neither UTF-8 nor Latin letters in cp1252; name its encoding by inputs.encoding, "
-                "for example cp1251, gb18030 or shift_jis, or convert it to UTF-8",
-            )
+    if not is_utf8 and _is_other_script(head):
+        raise Damage(
+            1,
+            "neither UTF-8 nor Latin letters in cp1252; name its encoding by inputs.encoding, "
+            "for example cp1251, gb18030 or shift_jis, or convert it to UTF-8",
+        )
+
+
+def _is_other_script(head: bytes) -> bool:
+    """Return whether text is in an encoding of another script: mostly letters beyond ASCII, which are no UTF-8."""
+    text = head.decode("utf-8", "replace")
+    broken = text.count("\ufffd")
+    letters = sum(not letter.isascii() for letter in text) - broken
+    high = sum(byte >= 0x80 for byte in head)
+    plain = len(head) - len(head.translate(None, string.ascii_letters.encode()))
+    return broken >= FEWEST_BROKEN and broken > letters and high > MOST_HIGH * (high + plain)
 
 
 def _is_utf8(head: bytes) -> bool:

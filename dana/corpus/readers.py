@@ -161,21 +161,24 @@ def kind_of(path: File, inputs: Inputs, is_table: bool = False) -> str:
         kind = _binary_kind(path)
         if kind:
             return named if named in PACKAGES else kind
-    if named in PACKAGES:  # programs write tables of text under these names, too
-        named = ""
-        is_table = True
-        if _first_line(path, inputs).startswith("<"):
-            raise Damage(1, "holds HTML, no spreadsheet; open it there and save it as .xlsx or CSV")
     if named in (".jsonl", ".json"):
         return named
+    return _kind_of_text(path, named, inputs, is_table)
+
+
+def _kind_of_text(path: File, named: str, inputs: Inputs, is_table: bool) -> str:
+    """Return the format of text by its first line."""
     first = _first_line(path, inputs)
-    if named in USUAL:
-        return ".json" if is_json_start(first) else named
-    if (is_table or not named) and is_json_start(first):
+    if named in PACKAGES:  # programs write tables of text under these names, too
+        if first.startswith("<"):
+            raise Damage(1, "holds HTML, no spreadsheet; open it there and save it as .xlsx or CSV")
+        is_table = True
+    if is_json_start(first) and (is_table or named != ".txt"):
         return ".json"
-    if is_table or inputs.separator is not None:
-        return ".csv"
-    return ".csv" if _is_surely_table(path, first, inputs) else ".txt"
+    if named in USUAL:
+        return named
+    is_table = is_table or inputs.separator is not None
+    return ".csv" if is_table or _is_surely_table(path, first, inputs) else ".txt"
 
 
 def _binary_kind(path: Path) -> str:

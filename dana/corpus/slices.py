@@ -11,16 +11,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
+from typing import NamedTuple
 
 from dana.core.errors import DataError
 from dana.core.launch import cores
 from dana.core.lines import (
     MAX_LINE,
+    around_letter,
     check_line_length,
     codec_of,
     decode_line,
     is_sliceable,
     read_head,
+    say_foreign,
 )
 from dana.core.storage import BEHIND, File, RemoteFile, file_size, open_until
 from dana.core.workers import worker_pool
@@ -41,6 +44,22 @@ PARALLEL_CORES = 4
 COLUMNAR = (".parquet", ".arrow")
 JSON = (".jsonl", ".ndjson", ".json")
 MAX_READERS = 8  # more would wait for the main process
+
+
+class Parsed(NamedTuple):
+    """The records that begin in a slice.
+
+    Attributes:
+        items: The records.
+        lines: Number of lines to add to those of the next slice: the lines of a byte range are
+            numbered from 1 at its beginning, rows and lines of other slices from the beginning of
+            the file.
+        foreign: Lines of a byte range that are no UTF-8.
+    """
+
+    items: list[ParsedRecord]
+    lines: int
+    foreign: list[str]
 
 
 def parse_sources(
@@ -66,10 +85,12 @@ def _parse_slices(
     """Parse slices and number the lines by file; where the rest of a file is lost, its later slices are skipped."""
     lines = 0  # of the file, before the slice
     is_lost = False
+    foreign: list[str] = []  # lines of the file that are no UTF-8
     for part, future in _submit(pool, parts, limit, inputs):
         if part.first == 0:  # a new file, perhaps the same one again
             lines = 0
             is_lost = False
+            foreign = []
         if is_lost:
             continue
         items: Iterable[ParsedRecord]
@@ -77,11 +98,14 @@ def _parse_slices(
             items = parse_records(read_file(part.path, inputs), inputs)
             line_count = 0
         else:
-            items, line_count = future.result()
+            items, line_count, foreign_lines = future.result()
+            foreign += foreign_lines
         for item in items:
             is_lost = item.record.rest_lost
             yield _move(item, lines)
         lines += line_count
+        if foreign and part.is_last:
+            say_foreign(part.path, len(foreign), around_letter(foreign[0]))
 
 
 def _move(item: ParsedRecord, lines: int) -> ParsedRecord:
@@ -93,9 +117,9 @@ def _move(item: ParsedRecord, lines: int) -> ParsedRecord:
 
 def _submit(
     pool: Executor, parts: Iterable["Slice"], limit: int, inputs: Inputs
-) -> Iterator[tuple["Slice", Future[tuple[list[ParsedRecord], int]] | None]]:
+) -> Iterator[tuple["Slice", Future[Parsed] | None]]:
     """Submit at most `limit` slices at a time; stream them in order with their futures, None for a large file."""
-    pending: deque[tuple[Slice, Future[tuple[list[ParsedRecord], int]] | None]] = deque()
+    pending: deque[tuple[Slice, Future[Parsed] | None]] = deque()
     failure: Exception | None = None
     try:
         for part in parts:
@@ -110,30 +134,26 @@ def _submit(
         raise failure
 
 
-def parse_slice(part: "Slice", inputs: Inputs) -> tuple[list[ParsedRecord], int]:
+def parse_slice(part: "Slice", inputs: Inputs) -> Parsed:
     """Parse the records that begin in a slice.
-
-    Returns:
-        The records, and the number of lines to add to those of the next slice: the lines of a byte
-        range are numbered from 1 at its beginning, rows and lines of other slices from the
-        beginning of the file.
 
     Raises:
         DataError: If the file cannot be read.
     """
     lines: list[tuple[int, str]] = []
+    foreign: list[str] = []
     if part.after is None:
         records = read_file(part.path, inputs)
     elif format_of(part.path) == ".parquet":
         records = read_file(part.path, inputs, groups=range(part.first, part.after))
     else:
-        lines = list(_lines(part.path, part.first, part.after))
+        lines = list(_lines(part.path, part.first, part.after, foreign))
         keys = path_keys(part.path)
         records = (with_keys(record, keys) for record in parse_json_lines(part.path, lines))
     items = list(parse_records(records, inputs))
     for item in items:
         item.record.fields.clear()
-    return items, len(lines)
+    return Parsed(items, len(lines), foreign)
 
 
 @dataclass(frozen=True)
@@ -144,11 +164,13 @@ class Slice:
         path: The file.
         first: First byte (JSON lines) or row group (Parquet).
         after: Position after the last byte or row group; None for a whole file.
+        is_last: Whether nothing of the file is behind it.
     """
 
     path: File
     first: int = 0
     after: int | None = None
+    is_last: bool = True
 
     @property
     def is_small(self) -> bool:
@@ -179,7 +201,8 @@ def _slices(path: File, size: int = SLICE_BYTES) -> Iterator[Slice]:
         yield from _row_groups(path, size)
     elif kind in JSON and codec_of(path) is None and _is_divisible(path):
         for first in range(0, length, size):
-            yield Slice(path, first, min(first + size, length))
+            after = min(first + size, length)
+            yield Slice(path, first, after, after == length)
     else:
         yield Slice(path)
 
@@ -215,8 +238,8 @@ def _row_groups(path: File, size: int) -> Iterator[Slice]:
     yield Slice(path, first, len(sizes))
 
 
-def _lines(path: File, first: int, after: int) -> Iterator[tuple[int, str]]:
-    """Yield the lines that begin in a byte range, numbered from 1."""
+def _lines(path: File, first: int, after: int, foreign: list[str]) -> Iterator[tuple[int, str]]:
+    """Yield the lines that begin in a byte range, numbered from 1; those that are no UTF-8 go to `foreign`, too."""
     position = max(0, first - 1)
     number = 0
     try:
@@ -231,7 +254,10 @@ def _lines(path: File, first: int, after: int) -> Iterator[tuple[int, str]]:
                 position += len(line)
                 number += 1
                 check_line_length(line, path, number)
-                yield number, decode_line(line)
+                text, is_foreign = decode_line(line)
+                if is_foreign:
+                    foreign.append(text)
+                yield number, text
     except OSError as error:
         raise DataError(f"{path}: cannot be read from byte {position:,} on: {error}") from error
 

@@ -121,8 +121,10 @@ def expand(
 
 def _files(source: str, run: Path | None, skips: Counter[str]) -> list[Path]:
     path = Path(source)
-    if source == STDIN or path.is_fifo() or path.is_char_device():
+    if source == STDIN or path.is_fifo():
         return [_stored(source)]
+    if path.is_char_device() or path.is_block_device() or path.is_socket():
+        raise DataError(f"{source}: is a device, no file; name a file, or - for standard input")
     if path.is_file():
         return [path]
     if path.is_dir():

@@ -60,10 +60,10 @@ def test_a_byte_range_that_cannot_be_read_is_named_by_file_and_place(jsonl, monk
 def test_byte_ranges_hold_every_line_once_with_its_number(jsonl, size):
     records, lines = [], 0
     for part in iterate_slices(str(jsonl), size):
-        items, line_count = parse_slice(part, Inputs())
+        items, line_count, _ = parse_slice(part, Inputs())
         records += [(item.document, item.problem[:8], item.record.line + lines) for item in items]
         lines += line_count
-    items, _ = parse_slice(Slice(jsonl), Inputs())
+    items, *_ = parse_slice(Slice(jsonl), Inputs())
     assert records == [(item.document, item.problem[:8], item.record.line) for item in items]
     assert len(records) == 299
 
@@ -105,13 +105,22 @@ def _read(sources, processes, on_bad_record="skip"):
     return list(read_documents(sources, on_bad_record, tally, processes)), tally
 
 
-def test_several_processes_give_the_documents_and_counts_of_one(jsonl, tmp_path, monkeypatch):
+def test_several_processes_give_the_documents_and_counts_of_one(
+    jsonl, tmp_path, monkeypatch, caplog
+):
     (tmp_path / "more.txt").write_text("text 5 \n\nanother\n\nthird")
     monkeypatch.setattr(slices_module, "iterate_slices", lambda source: iterate_slices(source, 500))
-    sources = [str(jsonl), str(tmp_path / "more.txt")]
+    latin = json_lines({"text": f"plain {n}" + n % 2 * " café"} for n in range(300))
+    (tmp_path / "latin.jsonl").write_bytes(latin.replace(b"\\u00e9", b"\xe9"))
+    sources = [str(jsonl), str(tmp_path / "more.txt"), str(tmp_path / "latin.jsonl")]
+    caplog.set_level(logging.INFO)
     one, two = (_read(sources, processes) for processes in (1, 2))
     assert one == two
-    assert one[1].record_count == 302
+    said = [record.getMessage() for record in caplog.records if "cp1252" in record.getMessage()]
+    assert len(said) == 2
+    assert said[0] == said[1]
+    assert "latin.jsonl: 150 lines are not UTF-8" in said[0]
+    assert one[1].record_count == 602
     for processes in (1, 2):
         with pytest.raises(DataError, match=r"big\.jsonl:201: not JSON"):
             _read(sources, processes, "fail")
@@ -279,7 +288,7 @@ def test_a_line_longer_than_slices_is_fetched_by_who_begins_it(size, memory, req
     parts = list(iterate_slices("memory://a.jsonl", size))
     requests.clear()
     for part in parts:
-        items, line_count = parse_slice(part, Inputs())
+        items, line_count, _ = parse_slice(part, Inputs())
         records += [(item.record.line + lines, item.document.text) for item in items]
         lines += line_count
     assert records == list(enumerate(texts, 1))
