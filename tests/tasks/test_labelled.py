@@ -1,6 +1,7 @@
 """Tables of labelled texts: every usual form is read as the same rows, and what cannot be used is named."""
 
 import json
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -293,17 +294,23 @@ def test_columns_that_are_not_one_text_and_one_class_are_refused(frame, names, w
 
 
 FILES = [
-    ("empty.csv", b"", "divides its first line"),
-    ("one.csv", b"text\nA pear\n", "no comma, tab, semicolon, bar"),
+    ("empty.csv", b"", "empty.csv:1: the file is empty"),
+    ("one.csv", b"text\nA pear\n", "no comma, tab, semicolon, bar divides its lines"),
     (
         "uneven.csv",
         b"text,label\nA pear,f\nAn apple, and a plum,f\nIron,m\n",
-        "row 3: 3 cells between commas, but 2",
+        "uneven.csv:3: expected 2 columns as in the header, got 3; quote texts that hold a comma",
     ),
-    ("nul.csv", "text,label\nA,b\n".encode("utf-16-le"), "NUL"),
+    ("nul.csv", "text,label\nA,b\n".encode("utf-16-le"), "nul.csv:1: not UTF-8 but UTF-16"),
+    (
+        "bad.csv",
+        b"text,label\n" + b"a,b,c\n" * 6 + b"a\n",
+        "bad.csv:2: expected 2 columns as in the header, got 3; quote texts that hold a comma (also ",
+    ),
+    ("bad.csv", b"text,label\n" + b"a,b,c\n" * 6 + b"a\n", "; and 2 more; 7 bad records"),
     ("bad.jsonl", b'{"text": "a", "label": 1}\n{"text"\n', "bad.jsonl:2: not JSON"),
-    ("bad.parquet", b"PAR1", "bad.parquet: cannot be read"),
-    ("twice.csv", b"text,text\na,b\nc,d\n", "two columns are named 'text'"),
+    ("bad.parquet", b"PAR1", "bad.parquet:1: not a Parquet file, or damaged"),
+    ("twice.csv", b"text,text\na,b\nc,d\n", "the header names the column 'text' twice"),
     ("short.csv", b"text,label\nA pear,f\n", "1 rows"),
     (
         "class.csv",
@@ -322,29 +329,32 @@ def test_tables_that_cannot_be_read_are_refused_by_file_and_row(name, content, w
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("suffix", "package"), [("xlsx", "openpyxl"), ("xls", "xlrd"), ("ods", "odfpy")]
-)
-def test_spreadsheets_are_read_by_pandas_or_the_missing_package_is_named(
-    suffix, package, tmp_path, monkeypatch
-):
-    path, readers = (
-        tmp_path / f"table.{suffix}",
-        iter([frame_of(), ImportError(f"Import {package} failed.\nNo."), ValueError("a\nb")]),
-    )
+@pytest.mark.parametrize(("suffix", "package"), [("xls", "xlrd"), ("ods", "odfpy")])
+def test_of_a_spreadsheet_that_needs_a_package_its_name_is_said(suffix, package, tmp_path):
+    pytest.importorskip("openpyxl")
+    frame_of().to_excel(tmp_path / "table.xlsx")
+    path = (tmp_path / "table.xlsx").rename(tmp_path / f"table.{suffix}")
+    if suffix == "xls":
+        path.write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600))
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("content.xml", "<a/>")
+    with pytest.raises(DataError, match=f"table.{suffix}: .*pip install {package}$"):
+        read_labelled(path)
 
-    def read(file, dtype):
-        assert (file, dtype) == (path, object)
-        if isinstance(result := next(readers), Exception):
-            raise result
-        return result
 
-    monkeypatch.setattr(pd, "read_excel", read)
-    path.write_bytes(b"PK")
-    assert rows_of(path) == sorted(ROWS)
-    for words in (f"to read .{suffix} files: pip install {package}$", "cannot be read: a b$"):
-        with pytest.raises(DataError, match=words):
-            read_labelled(path)
+def test_of_a_workbook_the_first_sheet_with_cells_is_read_and_cells_are_text(tmp_path, caplog):
+    caplog.set_level("INFO", "dana")
+    numbers = frame_of().assign(label=[1.0, 2.5] * 20, day=pd.Timestamp("2024-01-02"))
+    with pd.ExcelWriter(tmp_path / "table.xlsx") as writer:
+        pd.DataFrame().to_excel(writer, sheet_name="notes", header=False, index=False)
+        numbers.to_excel(writer, sheet_name="texts", index=False)
+        frame_of().to_excel(writer, sheet_name="old", index=False)
+    table = read_labelled(tmp_path / "table.xlsx").texts
+    assert {*zip(table["text"], table["label"], strict=True)} == {
+        (text, "1" if label == "f" else "2.5") for text, label in ROWS
+    }
+    assert "sheet 'texts', not 'notes', 'old'" in caplog.text
 
 
 def test_tests_of_which_none_can_be_used_are_refused():
