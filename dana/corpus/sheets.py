@@ -32,7 +32,9 @@ class Sheet:
             with pd.ExcelFile(path) as file:
                 names = [str(name) for name in file.sheet_names]
                 for name in names:
-                    frame = file.parse(name, header=None, dtype=object, na_filter=False)
+                    frame = pd.read_excel(
+                        file, sheet_name=name, header=None, dtype=object, na_filter=False
+                    )
                     if frame.size:
                         break
         except ImportError as error:

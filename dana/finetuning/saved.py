@@ -150,6 +150,7 @@ def write_model(
         "template": columns.template,
         "separator": columns.separator,
         "header": None if columns.header else False,
+        "text_documents": None if columns.text_documents == "auto" else columns.text_documents,
         "warning": warning or None,
     }
     draft.notes |= fields | {name: value for name, value in optional.items() if value is not None}

@@ -208,6 +208,7 @@ def _open_alone(model: str) -> TextModel:
         id=notes.get("id_field"),
         separator=notes.get("separator"),
         header=notes.get("header", True),
+        text_documents=notes.get("text_documents", "auto"),
     )
     reads_pairs = columns.text_pair is not None if notes else None
     warning = str(notes.get("warning", ""))
