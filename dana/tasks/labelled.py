@@ -13,16 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from dana.core.errors import ConfigError, Damage, DataError, nearest
-from dana.core.lines import read_lines
-from dana.core.storage import File
-from dana.corpus.bad_records import BadRecords
+from dana.core.errors import ConfigError, DataError, nearest
 from dana.corpus.inputs import Inputs
-from dana.corpus.layout import NO_SEPARATOR, SEPARATORS, Layout
-from dana.corpus.readers import layout_of, read_file
-from dana.corpus.sources import expand, is_table_name
 from dana.corpus.text import normalise, wording
 from dana.tasks.kinds.base import label_name
+from dana.tasks.table_files import files_of_classes, holds_classes, read_files, text_of
 
 FOLDS = 5
 MOST_IN_FOLDS = 5000  # rows; a larger table has one fixed split
@@ -157,7 +152,7 @@ def _read_table(
         frame = _read_folder(Path(table))
         form["text_documents"] = "file"
     else:
-        frame = _read_files(str(table), notes, form, inputs)
+        frame = read_files(str(table), notes, form, inputs)
     frame.columns = frame.columns.map(str)
     if twice := [*frame.columns[frame.columns.duplicated()]]:
         raise DataError(f"{table}: two columns are named {twice[0]!r}; rename one")
@@ -170,90 +165,15 @@ def _read_table(
     )
 
 
-def holds_classes(folder: Path) -> bool:
-    """Return whether a folder holds a folder of text files per label, and no tables."""
-    if not folder.is_dir():
-        return False
-    files = [*_files_of_classes(folder)]
-    return bool(files) and not any(is_table_name(path) for path in folder.rglob("*"))
-
-
-def _files_of_classes(folder: Path) -> list[Path]:
-    return [
-        path
-        for path in sorted(folder.glob("*/**/*"))
-        if path.is_file() and not path.name.startswith(".")
-    ]
-
-
 def _read_folder(folder: Path) -> pd.DataFrame:
     """Read a folder with a folder of text files per label."""
     rows = []
     names = []
-    for path in _files_of_classes(folder):
+    for path in files_of_classes(folder):
         name = path.relative_to(folder)
         names.append(str(name))
-        rows.append((name.parts[0], _text_of(path)))
+        rows.append((name.parts[0], text_of(path)))
     return pd.DataFrame(rows, columns=["label", "text"], index=pd.Index(names))
-
-
-def _text_of(path: Path) -> str:
-    """Read a file that is one text.
-
-    Raises:
-        DataError: If it is no text.
-    """
-    try:
-        return "".join(line for _, line in read_lines(path))
-    except Damage as damage:
-        raise DataError(f"{path}:{damage.line}: {damage}") from damage
-
-
-def _read_files(
-    source: str, notes: list[str], form: dict[str, Any], inputs: Inputs
-) -> pd.DataFrame:
-    """Read the files of a table; the index has the lines of its rows, of several files their names, too.
-
-    Raises:
-        DataError: If a row cannot be read; names the first five and their number.
-    """
-    files = expand(source)
-    is_delimited = False
-    rows: list[dict[str, Any]] = []
-    index: list[Any] = []
-    bad = BadRecords()
-    for file in files:
-        layout = _layout_of(file, inputs)
-        is_delimited = is_delimited or layout is not None
-        if layout is not None and layout.separator != NO_SEPARATOR:
-            form |= {"separator": layout.separator, "header": layout.has_header}
-            notes.append(layout.describe())
-        for record in read_file(file, inputs, is_table=True, layout=layout):
-            if record.problem:
-                bad.add(record.location, record.problem)
-            rows.append(record.fields)
-            index.append(record.line if len(files) == 1 else f"{file.name}:{record.line}")
-    if bad:
-        raise bad.error()
-    notes[:] = dict.fromkeys(notes)  # of several files alike, a sentence once
-    has_columns = any(len(fields) > 1 for fields in rows)
-    if rows and is_delimited and not has_columns:
-        marks = ", ".join(SEPARATORS.values())
-        raise DataError(
-            f"{source}: has a single column, {', '.join(rows[0])!r}: no {marks} divides its lines; a "
-            "label is needed beside the text"
-        )
-    is_nested = any(isinstance(value, dict) for fields in rows for value in fields.values())
-    frame = pd.json_normalize(rows) if is_nested else pd.DataFrame(rows, dtype=object)
-    return frame.set_index(pd.Index(index, dtype=object))
-
-
-def _layout_of(file: File, inputs: Inputs) -> Layout | None:
-    """Find the layout of a file of delimited text; None for another, and for one that reading it will refuse."""
-    try:
-        return layout_of(file, inputs, is_table=True)
-    except Damage:
-        return None
 
 
 def find_columns(frame: pd.DataFrame, names: Mapping[str, str | None]) -> dict[str, str]:

@@ -9,6 +9,8 @@ import random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dana.core.errors import Damage, DataError
 from dana.core.files import text_digest
@@ -214,3 +216,39 @@ def test_hostile_files_give_their_rows_or_say_what_is_wrong(tmp_path, name):
     rows = [record.fields for record in records if not record.problem]
     is_whole = not problems or name.endswith((".jsonl", "more.csv", "line.csv"))
     assert rows == (ROWS if is_whole else [])
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    rows=st.lists(
+        st.fixed_dictionaries({"text": st.text(max_size=20), "more": VALUES}), min_size=2
+    ),
+    indent=st.sampled_from([None, 0, 2]),
+    block=st.sampled_from([1, 7, 1 << 16]),
+    is_ascii=st.booleans(),
+    form=st.sampled_from(["array", "lines", "objects"]),
+)
+def test_json_of_any_form_is_read_back_equal(
+    tmp_path, monkeypatch, rows, indent, block, is_ascii, form
+):
+    monkeypatch.setattr("dana.corpus.json_values.BLOCK", block)
+    options = {"ensure_ascii": is_ascii, "indent": indent}
+    if form == "array":
+        content = json.dumps(rows, **options)
+    else:
+        options["indent"] = None if form == "lines" else indent or 0
+        content = "\n".join(json.dumps(row, **options) for row in rows)
+    path = tmp_path / "x.json"
+    path.write_bytes(content.encode("utf-8", "surrogatepass"))
+    assert _fields(path) == rows
