@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -20,6 +20,7 @@ from dana.corpus.bad_records import BadRecords
 from dana.corpus.digests import DuplicateFilter
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs, Record
+from dana.corpus.parse import ParsedRecord
 from dana.corpus.slices import parse_sources
 from dana.corpus.sources import Source, expand, path_keys
 from dana.corpus.text import REPLACEMENT
@@ -141,22 +142,20 @@ def read_documents(
     require(on_bad_record in ("fail", "skip"), "on_bad_record", on_bad_record, "fail or skip")
     layouts: Counter[tuple[str, str]] = Counter()
     undecodable: Counter[str] = Counter()  # records with U+FFFD, by file
-    bad = BadRecords()
+    items = iter(parse_sources(sources, processes, inputs or Inputs()))
     with closing(DuplicateFilter(folder)) as distinct:
-        for item in parse_sources(sources, processes, inputs or Inputs()):
+        for item in items:
             tally.record_count += 1
             record = item.record
             reason = item.reason
             problem = item.problem
             document = item.document
-            if bad and bad.is_enough():
-                break
             if record.is_plain:
                 layouts[record.origin, record.kind] += 1
             if document is not None:
                 undecodable[record.origin] += REPLACEMENT in document.text
                 reason, problem, document = distinct.admit(document)
-            if document is not None and not bad:
+            if document is not None:
                 tally.add(document)
                 yield document
             elif not problem:
@@ -164,11 +163,25 @@ def read_documents(
             elif on_bad_record == "skip":
                 tally.reject(record, reason, problem)
             else:
+                bad = BadRecords()
                 bad.add(record.location, problem)
-        if bad:
-            raise bad.error(SKIPPING)
+                _add_others(bad, items, distinct)
+                raise bad.error(SKIPPING)
     check_unchanged(source for source in sources if isinstance(source, RemoteFile))
     _say_layouts(layouts, undecodable)
+
+
+def _add_others(bad: BadRecords, items: Iterator[ParsedRecord], distinct: DuplicateFilter) -> None:
+    """Count the bad records behind the first one, up to a file that cannot be read."""
+    with suppress(DataError):  # what is wrong first is said
+        for item in items:
+            if bad.is_enough():
+                return
+            problem = item.problem
+            if item.document is not None:
+                _, problem, _ = distinct.admit(item.document)
+            if problem:
+                bad.add(item.record.location, problem)
 
 
 def _say_layouts(layouts: Counter[tuple[str, str]], undecodable: Counter[str]) -> None:
