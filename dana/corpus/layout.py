@@ -384,7 +384,9 @@ class _Guess(NamedTuple):
             is_longer = bool(others) and all(len(cells) == len(first) + 1 for cells in others)
             if is_longer and len(first) > 1:
                 has_empty_end = all(not cells[-1].strip() for cells in others)
-                first = first if has_empty_end else ["", *first]  # R leaves names of rows unnamed
+                has_numbers = all(cells[0] == str(row) for row, cells in enumerate(others, 1))
+                # R numbers the rows in a column without a name.
+                first = ["", *first] if has_numbers and not has_empty_end else first
             names = [name or str(number) for number, name in enumerate(first, 1)]
         expected = len(names) + has_empty_end
         wrong = sum(len(cells) != expected for cells in others) / max(1, len(others))

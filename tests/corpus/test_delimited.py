@@ -121,6 +121,14 @@ def test_lines_before_the_header_and_habits_of_programs_are_known(tmp_path, form
     assert leaves_out == (form in [*FORMS][:4])
 
 
+def test_texts_that_all_hold_one_separator_are_no_names_of_rows(tmp_path):
+    (tmp_path / "x.csv").write_text("text,label\n" + "".join(f"{n} a, b,x\n" for n in "123"))
+    records = list(read_file(tmp_path / "x.csv"))
+    assert ["got 3; quote texts that hold a comma" in record.problem for record in records] == [
+        True
+    ] * 3
+
+
 def test_a_row_without_a_label_is_no_title(tmp_path):
     (tmp_path / "x.csv").write_text("text,label\na,\n,\nb,x\nc,x\n")
     assert [row["text"] for row in rows_of(tmp_path / "x.csv", ["text"])] == ["a", "", "b", "c"]
@@ -210,3 +218,10 @@ def test_a_table_written_in_any_dialect_is_read_back_equal(
     path = tmp_path / f"x{suffix}"
     path.write_bytes(pack(stream.getvalue().encode(encoding)))
     assert rows_of(path, ["text"]) == rows
+
+
+def test_a_column_of_texts_over_several_lines_keeps_its_quotes_where_the_file_is_cut(tmp_path):
+    (tmp_path / "x.csv").write_text('text\n"a\nb"\n"c, d"\n"cut\noff\n')
+    records = list(read_file(tmp_path / "x.csv"))
+    assert [record.fields["text"] for record in records[:2]] == ["a\nb", "c, d"]
+    assert (records[2].line, records[2].problem[:7]) == (5, "not CSV")
