@@ -25,8 +25,8 @@ def read_rows(origin: str, lines: Lines, layout: Layout) -> Iterator[Record]:
     for line, cells, problem in rows:
         if problem:
             yield Record(origin, line, {}, problem)
-        elif len(cells) != width:
-            yield Record(origin, line, {}, _describe_width(cells, width, layout))
+        elif len(cells) != width or (layout.has_empty_end and cells[-1].strip()):
+            yield Record(origin, line, {}, _describe_width(cells, len(names), layout))
         else:
             yield Record(origin, line, dict(zip(names, cells, strict=False)), kind="row")
 

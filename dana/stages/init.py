@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from dana.core.files import folder_lock, make_parent, temp_dir
 from dana.core.logging import get_logger
 from dana.core.rng import generator
 from dana.core.schemas import Document
+from dana.core.settings import load
 from dana.core.storage import is_url
 from dana.corpus.head import sample_documents
 from dana.corpus.inputs import Inputs
@@ -93,7 +94,7 @@ def init(  # noqa: PLR0913, keywords of a public call
     folds: int | None = None,
     model: str = SMALLEST,
     objective: str = MASKED,
-    inputs: Inputs | None = None,
+    inputs: Inputs | Mapping[str, Any] | None = None,
 ) -> Path:
     """Prepare a run from a table of labelled texts and a pool of other documents.
 
@@ -117,7 +118,8 @@ def init(  # noqa: PLR0913, keywords of a public call
             then has the name of the choice.
         objective: What the arms learn: ``masked``, ``position``, ``crops``, or ``auto``, which
             ``dana run`` chooses by a pilot.
-        inputs: How the table is read, where looking at it finds something else.
+        inputs: How the table is read, where looking at it finds something else: ``encoding``,
+            ``separator``, ``quotes``, ``header``, ``skip_lines``.
 
     Returns:
         The folder, for ``dana run``: with ``card.yaml``, ``texts.parquet`` and ``recipe.yaml``.
@@ -140,6 +142,8 @@ def init(  # noqa: PLR0913, keywords of a public call
         of_pool = Inputs(list(dict.fromkeys([text, *of_pool.text_field])))
     log.info(LINE, "reading", f"{folder.name}: the texts, and up to {MOST_READ:,} documents")
     documents, size = sample_documents(sources, folder, of_pool, "fail", MOST_READ)
+    if isinstance(inputs, Mapping):
+        inputs = load(Inputs, inputs, origin="inputs")
     labelled = read_labelled(table, test, folds, inputs, text=text, label=label, group=group)
     _log_texts(labelled)
     log.info(LINE, "comparing", f"{len(documents):,} documents with your texts")

@@ -121,6 +121,14 @@ def test_lines_before_the_header_and_habits_of_programs_are_known(tmp_path, form
     assert leaves_out == (form in [*FORMS][:4])
 
 
+def test_a_cell_behind_rows_that_end_in_separators_is_not_lost(tmp_path):
+    rows = [f"text {number},x," for number in range(1200)]
+    (tmp_path / "x.csv").write_text("\n".join(["text,label", *rows, "more,x,y"]))
+    *good, bad = read_file(tmp_path / "x.csv")
+    assert len(good) == 1200
+    assert bad.problem.startswith("expected 2 columns as in the header, got 3")
+
+
 def test_texts_that_all_hold_one_separator_are_no_names_of_rows(tmp_path):
     (tmp_path / "x.csv").write_text("text,label\n" + "".join(f"{n} a, b,x\n" for n in "123"))
     records = list(read_file(tmp_path / "x.csv"))
