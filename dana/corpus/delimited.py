@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from dana.corpus.inputs import Record
-from dana.corpus.layout import NO_SEPARATOR, SEPARATORS, Layout, Lines, parse_rows
+from dana.corpus.inputs import SEPARATORS, Record
+from dana.corpus.layout import NO_SEPARATOR, Layout, Lines, parse_rows
 
 
 def read_rows(origin: str, lines: Lines, layout: Layout) -> Iterator[Record]:

@@ -8,6 +8,7 @@ from dana.core.settings import OneOf, settings_model
 
 LAYOUTS = ("auto", "line", "paragraph", "file")
 MISSING = object()
+SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}  # character to name
 
 
 def field_at(fields: dict[str, Any], name: str) -> Any:
@@ -74,7 +75,8 @@ class Inputs:
     """Encoding of the text; null is UTF-8 or what the byte-order mark says, and cp1252 for lines
     that are neither."""
     separator: str | None = None
-    """Character between the cells of a table; null finds a comma, tab, semicolon or bar."""
+    """Character between the cells of a table, or its name: comma, tab, semicolon, bar; null finds one
+    of these."""
     quotes: bool | None = None
     """Whether quotation marks enclose cells of a table; null looks."""
     header: bool | None = None
@@ -91,9 +93,17 @@ class Inputs:
         if self.encoding is not None and not _is_encoding(self.encoding):
             raise SettingError("encoding", self.encoding, "an encoding, such as utf-8 or cp1251")
         if self.separator is not None and not _is_separator(self.separator):
-            raise SettingError("separator", self.separator, "one character, and no quotation mark")
+            raise SettingError(
+                "separator", self.separator, "comma, tab, semicolon, bar or a character"
+            )
         if self.skip_lines is not None and self.skip_lines < 0:
             raise SettingError("skip_lines", self.skip_lines, "at least 0")
+
+    @property
+    def mark(self) -> str | None:
+        """The character between the cells of a table, if it is said."""
+        named = {name: mark for mark, name in SEPARATORS.items()}
+        return None if self.separator is None else named.get(self.separator, self.separator)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults, for a fingerprint; empty if none does."""
@@ -111,4 +121,4 @@ def _is_encoding(name: str) -> bool:
 
 
 def _is_separator(mark: str) -> bool:
-    return len(mark) == 1 and mark not in '"\r\n'
+    return mark in SEPARATORS.values() or (len(mark) == 1 and mark not in '"\r\n')

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from dana.core.errors import Damage
-from dana.corpus.inputs import Inputs
+from dana.corpus.inputs import SEPARATORS, Inputs
 
-SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}
 NO_SEPARATOR = "\x1f"  # no text has it: each row is one cell
 MOST_CHARACTERS = 1 << 27  # of a cell
 LINES_OF_SAMPLE = 1000
@@ -108,8 +107,8 @@ def find_layout(
     if hint and not skipped:
         skipped = 1
         marks = [hint[1]]
-    if inputs.separator is not None:
-        marks = [inputs.separator]
+    if inputs.mark is not None:
+        marks = [inputs.mark]
     best = _best_reading(sample[skipped:], is_cut, marks, wanted, inputs)
     if best is None:
         return None
@@ -377,9 +376,9 @@ class _Guess(NamedTuple):
         has_empty_end = False
         if not has_header:
             names = [str(number) for number in range(1, len(first) + 1)]
+            has_wanted = bool({*wanted} & {*names})
             if len(names) == 1 and wanted:
                 names = [wanted[0]]
-            has_wanted = bool({*wanted} & {*names})
         else:
             is_longer = bool(others) and all(len(cells) == len(first) + 1 for cells in others)
             if is_longer and len(first) > 1:

@@ -20,7 +20,7 @@ from dana.corpus.documents import SKIPPING, Tally, read_documents
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, Record, field_at
 from dana.corpus.readers import read_records
-from dana.corpus.sources import Source
+from dana.corpus.sources import STDIN, Source
 from dana.corpus.text import document_id, normalise, wording
 from dana.tasks.card import SPLITS, TaskCard, Template, find_card
 from dana.tasks.finder import card_names
@@ -390,8 +390,8 @@ def subset(examples: list[Example], size: int | None) -> list[Example]:
 
 
 def is_text(task: str) -> bool:
-    """Return whether a task may be text: a file or folder that is there, a pattern, a URL or a data set of the Hub."""
-    return is_url(task) or is_hub(task) or Path(task).exists() or has_magic(task)
+    """Return whether a task may be text: a file or folder that is there, a pattern, a URL, a Hub data set or ``-``."""
+    return task == STDIN or is_url(task) or is_hub(task) or Path(task).exists() or has_magic(task)
 
 
 def find_task(task: str) -> TaskCard | None:

@@ -9,8 +9,8 @@ from dana.core.errors import Damage, DataError
 from dana.core.lines import read_lines
 from dana.core.storage import File
 from dana.corpus.bad_records import BadRecords
-from dana.corpus.inputs import Inputs
-from dana.corpus.layout import NO_SEPARATOR, SEPARATORS, Layout
+from dana.corpus.inputs import SEPARATORS, Inputs
+from dana.corpus.layout import NO_SEPARATOR, Layout
 from dana.corpus.readers import layout_of, read_file
 from dana.corpus.sources import expand, is_table_name
 

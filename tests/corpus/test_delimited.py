@@ -149,6 +149,9 @@ def test_what_is_said_is_not_looked_for(tmp_path):
     path.write_text("a\n1;2:3\n'x':\"y\n")
     rows = rows_of(path, ["2"], separator=":", quotes=False, header=False, skip_lines=1)
     assert rows == [{"1": "1;2", "2": "3"}, {"1": "'x'", "2": '"y'}]
+    path.write_text("text;label\na, b;x\n")
+    assert rows_of(path, ["text"], header=False)[1] == {"1": "a, b", "2": "x"}
+    assert rows_of(path, ["text"], separator="semicolon") == [{"text": "a, b", "label": "x"}]
     path.write_bytes("text\nпример\n".encode("cp1251"))
     assert rows_of(path, ["text"], encoding="cp1251") == [{"text": "пример"}]
     path.write_bytes("text,n\n日本,1\n".encode("utf-16-le"))

@@ -17,16 +17,17 @@ import pytest
 import yaml
 import zstandard
 
+from dana.cli.main import main
+from dana.core.errors import DataError
 from dana.core.schemas import iterate_documents
 from dana.corpus import sources
-from dana.corpus.documents import Tally
 from dana.corpus.head import sample_documents
 from dana.corpus.inputs import Inputs
 from dana.stages.predict import NewText
-from dana.stages.texts import pool_stage
+from dana.stages.texts import pool_stage, target_stage
 from dana.tasks.card import TaskCard
 from dana.tasks.columns import Columns
-from dana.tasks.examples import plain_texts, read_split
+from dana.tasks.examples import read_split
 from dana.tasks.kinds import find_kind
 from dana.tasks.labelled import read_labelled
 
@@ -168,7 +169,8 @@ def pool_of_init(source, folder):
 
 
 def task(source, folder):
-    parts = plain_texts([source], Inputs(), 0, Tally())
+    made = target_stage(source, folder / "run" / "target")
+    parts = [iterate_documents(made.path / name) for name in ("fit", "held_out")]
     return sorted(document.text for part in parts for document in part)
 
 
@@ -223,7 +225,8 @@ def test_a_table_without_a_header_has_numbers_at_every_door(door, tmp_path):
         documents, _ = sample_documents([str(path)], tmp_path, inputs, "fail", 1000)
         read = [document.text for document in documents]
     elif door is task:
-        parts = plain_texts([str(path)], inputs, 0, Tally())
+        made = target_stage(str(path), tmp_path / "run" / "target", inputs=inputs)
+        parts = [iterate_documents(made.path / name) for name in ("fit", "held_out")]
         read = [document.text for part in parts for document in part]
     else:
         columns = Columns("1", header=False)
@@ -246,3 +249,43 @@ def test_a_folder_of_a_file_per_text_is_read_alike_by_init_and_predict(tmp_path)
     kind = find_kind("single_label")(("f", "m"))
     examples = NewText([str(tmp_path / "mail")]).examples(columns, kind)
     assert sorted(example.text for example in examples) == expected
+
+
+def test_standard_input_is_a_table_of_init_and_no_pool(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame(ROWS).to_csv("pool.csv", sep="|", index=False)
+    for source, flags, message in (
+        ("-", ["--pool", "pool.csv"], ""),
+        ("pool.csv", ["--pool", "-"], "--pool -: dana run reads the pool again; save it in a file"),
+    ):
+        given(tmp_path / "-", monkeypatch)
+        assert main(["init", source, *flags, "--out", "t", "--folds", "2"]) == 2 * bool(message)
+        assert message in capsys.readouterr().err
+    assert sorted(pd.read_parquet("t/texts.parquet")["text"]) == sorted(TEXTS)
+
+
+def test_nothing_from_standard_input_and_devices_are_refused(tmp_path, monkeypatch):
+    sources._stored.cache_clear()
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO()))
+    with pytest.raises(DataError, match="^-: nothing came from it; pipe a file"):
+        sources.expand("-")
+    with pytest.raises(DataError, match="^/dev/zero: is a device, no file; name a file, or -"):
+        sources.expand("/dev/zero")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "state.json: not as Dataset.save_to_disk writes it; save"),
+        (
+            '{"_data_files": [{"filename": "gone.arrow"}]}',
+            "gone.arrow: is missing; copy the folder",
+        ),
+        ('{"_data_files": [], "_indices_data_files": [1]}', "its rows have an order of their own"),
+    ],
+)
+def test_a_saved_folder_that_is_not_whole_is_refused(tmp_path, content, words):
+    saved(tmp_path / "saved")
+    (tmp_path / "saved" / "state.json").write_text(content)
+    with pytest.raises(DataError, match=words):
+        sources.expand(str(tmp_path / "saved"))
