@@ -267,9 +267,9 @@ def test_standard_input_is_a_table_of_init_and_no_pool(tmp_path, monkeypatch, ca
 def test_nothing_from_standard_input_and_devices_are_refused(tmp_path, monkeypatch):
     sources._stored.cache_clear()
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO()))
-    with pytest.raises(DataError, match="^-: nothing came from it; pipe a file"):
+    with pytest.raises(DataError, match=r"^-: nothing came from it; pipe a file"):
         sources.expand("-")
-    with pytest.raises(DataError, match="^/dev/zero: is a device, no file; name a file, or -"):
+    with pytest.raises(DataError, match=r"^/dev/zero: is a device, no file; name a file, or -"):
         sources.expand("/dev/zero")
 
 
