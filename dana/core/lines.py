@@ -72,7 +72,7 @@ def read_lines(
     codec = codec_of(path)
     try:
         with _open(path, codec) as stream:
-            reader = io.BufferedReader(stream, SAMPLE)  # type: ignore[type-var]
+            reader: io.BufferedReader = io.BufferedReader(stream, SAMPLE)  # type: ignore[arg-type]
             head = reader.peek(SAMPLE)[:SAMPLE]
             whole = encoding or _encoding_of_mark(head)
             if whole:

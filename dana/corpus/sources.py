@@ -34,8 +34,10 @@ log = get_logger(__name__)
 
 F = TypeVar("F", Path, RemoteFile)
 
-FORMATS = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt")
-FORMATS += (".ndjson", ".arrow", ".xlsx", ".xls", ".ods")
+FORMATS = (
+    *(".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt"),
+    *(".ndjson", ".arrow", ".xlsx", ".xls", ".ods"),
+)
 NAMELESS = (".dat", ".data", ".tab", ".psv", ".lst")  # read by content, as without a suffix
 TEXT_FORMATS = (".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".txt", "")  # may be packed
 AVAILABLE = f"{' '.join(FORMATS)}; text also with {', '.join(COMPRESSIONS)}"
