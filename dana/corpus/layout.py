@@ -214,7 +214,7 @@ def _sample(lines: Lines) -> tuple[list[tuple[int, str]], bool]:
 
 def _rows_of_sample(sample: Lines, separator: str, has_quotes: bool, is_cut: bool) -> list[Row]:
     """Parse a sample; of one that is cut, the last row may be, too, and is left out."""
-    rows = [*parse_rows(sample, separator, has_quotes, is_cut)]
+    rows = [Row(*row) for row in parse_rows(sample, separator, has_quotes, is_cut)]
     return rows[:-1] if is_cut and len(rows) > 1 else rows
 
 
@@ -244,8 +244,8 @@ def _encloses(sample: Lines, rows: list[Row], is_cut: bool) -> bool:
 
 def parse_rows(
     lines: Lines, separator: str, has_quotes: bool, is_cut: bool = False
-) -> Iterator[Row]:
-    """Parse delimited text into rows; empty lines are none.
+) -> Iterator[tuple[int, list[str], str]]:
+    """Parse delimited text into rows, as :class:`Row` has them; empty lines are none.
 
     A row whose quotes do not match is lost alone: what follows its first line is read again.
 
@@ -273,8 +273,8 @@ class _RowParser:
         self._taken: list[tuple[int, str]] = []  # lines of the row that is being read
         self._is_at_end = False
 
-    def rows(self, is_cut: bool) -> Iterator[Row]:
-        """Stream the rows."""
+    def rows(self, is_cut: bool) -> Iterator[tuple[int, list[str], str]]:
+        """Stream the rows, as plain tuples, which are faster."""
         taken = self._taken
         reader = csv.reader(self._feed(), **self._options)
         while True:
@@ -290,20 +290,22 @@ class _RowParser:
             if cells is None:
                 return
             if cells:
-                yield Row(taken[0][0], cells)
+                yield taken[0][0], cells, ""
 
     def _feed(self) -> Iterator[str]:
         """Yield the lines to parse, first those that are read again."""
         self._is_at_end = False
-        while True:
-            item = self._again.popleft() if self._again else next(self._lines, None)
-            if item is None:
-                self._is_at_end = True
-                return
-            self._taken.append(item)
-            yield item[1].replace("\x00", "") if "\x00" in item[1] else item[1]
+        take = self._taken.append
+        while self._again:
+            item = self._again.popleft()
+            take(item)
+            yield item[1].replace("\x00", "")
+        for item in self._lines:
+            take(item)
+            yield item[1].replace("\x00", "")
+        self._is_at_end = True
 
-    def _bad_row(self, error: csv.Error) -> Row:
+    def _bad_row(self, error: csv.Error) -> tuple[int, list[str], str]:
         """Return the row that cannot be parsed, and read the lines behind its first one again."""
         first, *others = self._taken
         self._again.extendleft(reversed(others))
@@ -312,7 +314,7 @@ class _RowParser:
             problem = "not CSV: a carriage return within a cell that is not quoted"
         if others:
             problem += f" in line {others[-1][0]}, inside the quotes that open here"
-        return Row(first[0], [], problem)
+        return first[0], [], problem
 
 
 class _Guess(NamedTuple):
