@@ -29,7 +29,7 @@ def test_the_range_is_that_of_the_lines_and_the_first_of_repeated_ones_have_no_t
 @pytest.mark.parametrize("whole_word", [False, True])
 def test_the_largest_id_is_masked_and_no_token_becomes_one_that_no_text_has(tokenizer, whole_word):
     masking = Masking.from_tokenizer(tokenizer, 0, rate=0.9, whole_word=whole_word)
-    text = tokenizer("statutory courts judge appeals")["input_ids"]
+    text = tokenizer("statuteory courts judge appeals")["input_ids"]
     assert max(text) == token_range(tokenizer) - 1
     tokens = np.array(text * 300)
     offsets = np.arange(0, tokens.size + 1, len(text))
