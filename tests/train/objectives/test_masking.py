@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ from dana.train.objectives.masked import (
     word_parts,
     word_starts,
 )
+from dana.train.run import describe_examples
 
 VOCABULARY = 50
 SPECIAL = np.arange(VOCABULARY) < 5
@@ -298,3 +300,13 @@ def test_whole_words_that_mask_many_more_tokens_are_warned_of():
     assert not MaskedTokens().collator(tokenizer, seed=0).warnings(short), "of single tokens"
     long = examples_of(tokenizer, [TEXT * 3] * 20)
     assert not collator.warnings(long)
+
+
+def test_a_run_logs_the_warning_once_and_notes_it_for_the_model_card(caplog):
+    tokenizer = tokenizer_of("pieces", [TEXT])
+    short = examples_of(tokenizer, ["tokenizers", "subwords", "Unbelievable"] * 20)
+    collator = MaskedTokens(whole_word=True).collator(tokenizer, seed=0)
+    notes = describe_examples(short, SimpleNamespace(epochs=1.0), [collator, collator])
+    [warning] = notes["warnings"]
+    assert "whole_word=true masks" in warning
+    assert caplog.messages == [warning]
