@@ -87,7 +87,7 @@ class Hygiene:
     """Task cards, by name or YAML file. A document that shares an n-gram or a whole sentence with
     their dev or test texts is removed from the pool and from the target text to fit on."""
     ngram: Count = 13
-    """Words of an n-gram."""
+    """Words of an n-gram; in scripts without spaces two characters count as a word."""
     sentence: Count = 8
     """Least number of words of a shared sentence."""
     near_duplicates: Float | None = None
