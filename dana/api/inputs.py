@@ -3,8 +3,9 @@
 import json
 import os
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import dataclass
 from filecmp import cmp
 from glob import has_magic, iglob
 from itertools import chain
@@ -21,13 +22,15 @@ from dana.core.storage import is_url
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import MISSING, Inputs, field_at
 from dana.tasks.card import SPLITS
-from dana.tasks.kinds import DEFAULT, find_kind
-from dana.tasks.kinds.base import Kind
+from dana.tasks.kinds import find_kind
+from dana.tasks.kinds.values import as_list, bit_of
+from dana.tasks.labels import LIST, ONE, TAGS, Shape, shape_of
 
 Texts = (
     str | Path | Iterable[Any]
 )  # a path or several; strings or mappings; pandas tables iterate otherwise
 FOLDER = "inputs"  # in a run: texts that were in memory
+LABEL = "label"  # field of labels that stand in several columns
 CARD = "task"  # name of the card for labelled rows
 OTHER_NAMES = {"dev": ("validation", "valid", "val")}
 
@@ -193,12 +196,28 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
+@dataclass
+class _Row:
+    """A labelled row that was read.
+
+    Attributes:
+        location: Split and row, for messages.
+        record: Its fields; the label as it was given.
+        label: Value of the label; of several columns, the list of their values.
+    """
+
+    location: str
+    record: dict[str, Any]
+    label: Any
+
+
 def write_card(
     splits: Mapping[str, Any],
     folder: Path,
-    fields: Mapping[str, str],
-    kind: str = DEFAULT,
+    fields: Mapping[str, Any],
+    kind: str | None = None,
     metric: str | None = None,
+    labels: Sequence[str] | None = None,
 ) -> Path:
     """Write labelled rows as a task card with its data, and return the path of the card.
 
@@ -206,55 +225,124 @@ def write_card(
         splits: ``train``, ``dev`` (or ``validation``) and ``test``: each an iterable of mappings,
             or a pandas table.
         folder: Target folder.
-        fields: Names of the fields of ``text``, ``label``, ``id`` and, for text pairs,
-            ``text_pair``.
-        kind: Kind of the labels: ``single_label``, ``multi_label`` (a list of labels),
-            ``regression`` (a number) or ``token_labels`` (a list, one per word; the text may be a
-            list of words).
+        fields: Names of the fields of ``text``, ``label`` (a list, if several fields of 0 and 1 are
+            labels), ``id`` and, for text pairs, ``text_pair``.
+        kind: Kind of the labels: ``single_label``, ``multi_label`` (a list of labels, or text that
+            holds several), ``regression`` (a number) or ``token_labels`` (a list, one per word; the
+            text may be a list of words); None decides it by the labels
+            (:func:`dana.tasks.labels.shape_of`).
         metric: Main metric of the task; None takes that of the kind.
+        labels: Names of the places of labels that are vectors of 0 and 1.
 
     Raises:
-        ConfigError: If kind or metric is unknown.
+        ConfigError: If kind or metric is unknown, or the labels do not tell their kind.
         DataError: If a split is missing or empty, or a row lacks a field; names split, row and the
             fields.
     """
-    label_kind = find_kind(kind)
-    metric = metric or label_kind.main_metric
-    require(
-        metric in label_kind.metrics, "metric", metric, f"one of {', '.join(label_kind.metrics)}"
-    )
-    labels, types, counts = set[str](), dict[str, str](), dict[str, int]()
+    if kind is not None:
+        _check_metric(kind, metric)
+    rows = {split: _read_rows(split, splits, fields) for split in SPLITS}
+    shape = _decide_shape(rows, fields, kind, labels)
+    label_kind = find_kind(shape.kind)
+    _check_metric(shape.kind, metric)
+    found = _convert(rows, fields, shape)
     data = folder / CARD
     data.mkdir()
-    for split in SPLITS:
-        rows = _split(splits, split)
+    for split, part in rows.items():
         with (data / f"{split}.jsonl").open(
             "w", encoding="utf-8", errors="backslashreplace"
         ) as stream:
-            for number, row in enumerate(as_rows(rows)):
-                location = f"{split}[{number}]"
-                record, names = _example(location, row, fields, label_kind)
-                labels.update(names)
-                if names:
-                    _check_types(location, record[fields["label"]], types)
-                counts[split] = number + 1
-                stream.write(json.dumps(record, ensure_ascii=False, default=str) + "\n")
-        if split not in counts:
-            raise DataError(f"{split}: holds no example")
-    card = {
+            for row in part:
+                stream.write(json.dumps(row.record, ensure_ascii=False, default=str) + "\n")
+    card: dict[str, Any] = {
         "name": CARD,
         "title": "Given in memory",
         "version": 1,
         "kind": label_kind.name,
-        "metric": metric,
+        "metric": metric or label_kind.main_metric,
     }
-    card |= {"labels": sorted(labels)} if label_kind.has_labels else {}
-    card |= {"text_pair": fields["text_pair"]} if "text_pair" in fields else {}
+    if label_kind.has_labels:
+        card["labels"] = [*shape.labels] or sorted(found)
+    if "text_pair" in fields:
+        card["text_pair"] = fields["text_pair"]
+    card["splits"] = {split: len(part) for split, part in rows.items()}
+    card["data"] = {"local": CARD}
     path = folder / f"{CARD}.yaml"
-    path.write_text(
-        yaml.safe_dump({**card, "splits": counts, "data": {"local": CARD}}), encoding="utf-8"
-    )
+    path.write_text(yaml.safe_dump(card), encoding="utf-8")
     return path
+
+
+def _check_metric(kind: str, metric: str | None) -> None:
+    metrics = find_kind(kind).metrics
+    is_known = metric is None or metric in metrics
+    require(is_known, "metric", metric, f"one of {', '.join(metrics)}, for kind={kind}")
+
+
+def _read_rows(split: str, splits: Mapping[str, Any], fields: Mapping[str, Any]) -> list[_Row]:
+    """Read the rows of a split.
+
+    Raises:
+        DataError: If there is none, or a row lacks a field.
+    """
+    rows = [
+        _read_row(f"{split}[{number}]", row, fields)
+        for number, row in enumerate(as_rows(_split(splits, split)))
+    ]
+    if not rows:
+        raise DataError(f"{split}: holds no example")
+    return rows
+
+
+def _decide_shape(
+    rows: Mapping[str, list[_Row]],
+    fields: Mapping[str, Any],
+    kind: str | None,
+    labels: Sequence[str] | None,
+) -> Shape:
+    """Decide what the labels of all splits are."""
+    every = [row for part in rows.values() for row in part]
+    name = fields["label"]
+    if not isinstance(name, str):
+        require(labels is None, "labels", labels, "left out: columns of labels have names")
+        labels = name
+    texts = [row.record[fields["text"]] for row in every]
+    words = [len(text.split() if isinstance(text, str) else as_list(text) or []) for text in texts]
+    where = f"labels {name!r}"
+    return shape_of([row.label for row in every], where, kind, words, labels)
+
+
+def _convert(rows: Mapping[str, list[_Row]], fields: Mapping[str, Any], shape: Shape) -> set[str]:
+    """Bring texts and labels of all rows into the form of their kind; return the names of the labels.
+
+    Raises:
+        DataError: If one has another form; names it.
+    """
+    kind = find_kind(shape.kind)
+    names: set[str] = set()
+    types: dict[str, str] = {}
+    label_field = LABEL if not isinstance(fields["label"], str) else fields["label"]
+    for row in (row for part in rows.values() for row in part):
+        for what in ("text", "text_pair"):
+            if what in fields:
+                name = fields[what]
+                _explain(row, name, kind.read_text, row.record[name])
+        label = _explain(row, label_field, shape.read, row.label)
+        if kind.has_labels:
+            own_names = [label] if isinstance(label, str) else label
+            names.update(own_names)
+            if own_names and shape.form in (ONE, LIST, TAGS):
+                _check_types(row.location, row.label, types)
+        is_as_given = shape.form in (ONE, TAGS) or (shape.form == LIST and isinstance(label, list))
+        row.record[label_field] = row.label if is_as_given else label
+    return names
+
+
+def _explain(row: _Row, name: str, read: Callable[[Any], Any], value: Any) -> Any:
+    """Read a value; name row and field if it cannot be read."""
+    try:
+        return read(value)
+    except ValueError as error:
+        raise DataError(f"{row.location}: {name!r} {error}") from error
 
 
 def _split(splits: Mapping[str, Any], name: str) -> Any:
@@ -288,37 +376,64 @@ def _check_types(location: str, label: Any, types: dict[str, str]) -> None:
         )
 
 
-def _example(
-    location: str, row: Any, fields: Mapping[str, str], kind: type[Kind]
-) -> tuple[dict[str, Any], Collection[str]]:
-    """Convert a row to its record and the names of its labels."""
+def _read_row(location: str, row: Any, fields: Mapping[str, Any]) -> _Row:
+    """Read the fields of a row.
+
+    Raises:
+        DataError: If it is no mapping, or a field is missing.
+    """
     if not isinstance(row, Mapping):
         raise DataError(
             f"{location}: is {type(row).__name__}, not a mapping with a text and a label"
         )
-    record: dict[str, Any] = {}
-    names: Collection[str] = ()
-    for what, name in fields.items():
-        if what == "id":
-            continue
-        value = field_at(dict(row), name)
-        if value is MISSING or value is None:
-            raise DataError(
-                f"{location}: expected {name!r}, got {', '.join(map(str, row))}; set {what}_field=NAME"
-            )
-        if is_missing(value):
-            raise DataError(f"{location}: {name!r} is {value}; remove rows without a {what}")
-        record[name] = value.tolist() if hasattr(value, "tolist") else value
-        try:
-            names = kind.names_in(record[name]) if what == "label" else names
-            if what != "label":
-                kind.read_text(record[name])
-        except ValueError as error:
-            raise DataError(f"{location}: {name!r} {error}") from error
+    record = {
+        name: _value(location, row, what, name)
+        for what, name in fields.items()
+        if what not in ("id", "label")
+    }
+    label_field = fields["label"]
+    if isinstance(label_field, str):
+        label = _value(location, row, "label", label_field)
+        record[label_field] = label
+    else:
+        label = [_bit(location, row, name) for name in label_field]
     name = fields["id"]
     row_id = field_at(dict(row), name)
-    if row_id is not MISSING and is_missing(row_id):
+    if row_id is not MISSING:
+        if is_missing(row_id):
+            raise DataError(
+                f"{location}: {name!r} is {row_id}; give every row an id, or drop the field"
+            )
+        record[name] = str(row_id)
+    return _Row(location, record, label)
+
+
+def _value(location: str, row: Mapping[str, Any], what: str, name: str) -> Any:
+    """Return a field of a row as Python has it.
+
+    Raises:
+        DataError: If it is missing.
+    """
+    value = field_at(dict(row), name)
+    if value is MISSING or value is None:
         raise DataError(
-            f"{location}: {name!r} is {row_id}; give every row an id, or drop the field"
+            f"{location}: expected {name!r}, got {', '.join(map(str, row))}; set {what}_field=NAME"
         )
-    return (record if row_id is MISSING else {**record, name: str(row_id)}), names
+    if is_missing(value):
+        raise DataError(f"{location}: {name!r} is {value}; remove rows without a {what}")
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _bit(location: str, row: Mapping[str, Any], name: str) -> int:
+    """Return the value of one of several columns of labels.
+
+    Raises:
+        DataError: If it is neither 0 nor 1.
+    """
+    value = _value(location, row, "label", name)
+    bit = bit_of(value)
+    if bit is None:
+        raise DataError(
+            f"{location}: {name!r} is {value!r}; of several columns of labels each is 0 or 1"
+        )
+    return bit

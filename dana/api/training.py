@@ -120,9 +120,11 @@ def finetune(
         out: Folder of the result, as ``dana finetune --out`` writes it; None uses a temporary one.
         remake: Whether seeds of other settings are replaced, instead of refused.
         **settings: Keys of the section ``finetune`` of a recipe: ``seeds``, ``epochs``, ``text_field`` …; ``data`` and
-            ``task_path`` of a card; and, for a mapping, ``kind`` of the label (``single_label``, ``multi_label``: a
-            list, ``regression``: a number, ``token_labels``: a list, one per word), ``metric``, one of the kind's, and
-            ``text_pair_field``, the second text of a pair.
+            ``task_path`` of a card; and, for a mapping, ``kind`` of the label (``single_label``; ``multi_label``: a
+            list, or text that holds several; ``regression``: a number; ``token_labels``: a list, one per word; None
+            decides it by the labels), ``metric``, one of the kind's, ``labels``, the names of the places where a
+            label is a vector of 0 and 1, and ``text_pair_field``, the second text of a pair. ``label_field`` may be
+            a list of fields of 0 and 1, of which each is a label.
 
     Returns:
         One row per seed: ``seed``, ``score`` (the task's metric on test), ``dev_score``, every
@@ -139,9 +141,15 @@ def finetune(
 
     extra = {
         name: settings.pop(name)
-        for name in ("kind", "metric", "text_pair_field")
+        for name in ("kind", "metric", "text_pair_field", "labels")
         if name in settings
     }
+    label_field = settings.get("label_field")
+    label_columns = [*label_field] if isinstance(label_field, list | tuple) else None
+    if label_columns is not None:
+        del settings["label_field"]
+        is_rows = isinstance(task, Mapping) and len(label_columns) > 1
+        require(is_rows, "label_field", label_field, "one name; several for a mapping of splits")
     ready = settings_of("finetune", None, settings, FINETUNE)
     with (
         run_folder(out) as folder,
@@ -150,11 +158,14 @@ def finetune(
     ):
         if isinstance(task, Mapping):
             names = ready.finetune
-            fields = {
+            fields: dict[str, Any] = {
                 part: getattr(names, f"{part}_field") or part for part in ("text", "label", "id")
             }
-            if pair := extra.pop("text_pair_field", None):
+            pair = extra.pop("text_pair_field", None)
+            if pair:
                 fields["text_pair"] = pair
+            if label_columns is not None:
+                fields["label"] = label_columns
             task = write_card(task, Path(beside), fields, **extra)
         else:
             is_card = isinstance(task, str | Path)

@@ -29,7 +29,7 @@ next, on your own labelled texts (a table: CSV, JSON lines, Parquet, Excel) and 
   dana run YOUR_TABLE --quick"""
 COLUMNS = {
     "text": "column of the text, of the pool too (default: text, or else the column with the most words)",
-    "label": "column of the label (default: one with a usual name, or else the only one whose values repeat)",
+    "text-pair": "column of the second text, for labels of pairs of texts",
     "group": "column of a group, for example an author, whose texts stay in one fold (default: one so named; none: no)",
 }
 
@@ -67,6 +67,18 @@ def add_runs(add: AddCommand) -> None:
     for name, text in COLUMNS.items():
         init.add_argument(f"--{name}", metavar="FIELD", help=text)
     add_inputs(init)
+    label = (
+        "column of the label (default: one with a usual name, or else the only one whose values "
+        "repeat); again for each of several columns of 0 and 1"
+    )
+    init.add_argument("--label", metavar="FIELD", action="append", help=label)
+    kinds = (
+        "kind of the label: single_label, multi_label, regression or token_labels "
+        "(default: decided by the values)"
+    )
+    init.add_argument("--kind", help=kinds)
+    places = "names of the places, where a label is a vector of 0 and 1"
+    init.add_argument("--labels", metavar="NAME", nargs="+", help=places)
     init.add_argument("--test", metavar="FILE", help="labelled texts to test on, instead of folds")
     init.add_argument(
         "--folds", type=int, help="number of folds (default: 5; one fixed split above 5,000 rows)"
@@ -161,7 +173,8 @@ def _init(args: argparse.Namespace) -> None:
     from dana.stages.settings import inputs_from
 
     options = {
-        name: getattr(args, name) for name in (*COLUMNS, "test", "folds", "model", "objective")
+        name.replace("-", "_"): getattr(args, name.replace("-", "_"))
+        for name in (*COLUMNS, "label", "kind", "labels", "test", "folds", "model", "objective")
     }
     inputs = inputs_from(args.inputs)
     folder = init(args.table, args.pool, args.out, inputs=inputs, **options)

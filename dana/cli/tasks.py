@@ -56,6 +56,9 @@ ADAPT = [
     Flag("--track", "adapt.execution.trackers", "log to trackers: tensorboard, wandb", MANY),
 ]
 CARDS = plain_flags("data task_path+")
+WEIGHT = (
+    "balanced: all classes count alike, whatever their number of texts; none (default: the card's)"
+)
 PRESET = "hyper-parameters: auto (by the checkpoint), or the card's paper, default or quick"
 FINETUNE = [
     Flag("--task", "cards", "names or YAML files of task cards", MANY),
@@ -67,6 +70,7 @@ FINETUNE = [
     ),
     Flag("--label-field", "finetune.label_field", "field of the label, instead of the card's"),
     Flag("--id-field", "finetune.id_field", "field that names an example, instead of the card's"),
+    Flag("--class-weight", "finetune.class_weight", WEIGHT),
     Flag("--seeds", "finetune.seeds"),
     Flag("--preset", "finetune.preset", PRESET),
     Flag(
@@ -85,6 +89,7 @@ PROBE = [
     *FINETUNE[3:6],
     Flag("--sizes", "probe.sizes", options={"nargs": "+", "type": int}),
     *plain_flags("draws max_tokens", "probe."),
+    Flag("--class-weight", "probe.class_weight", WEIGHT),
     Flag("--jobs", "jobs", "steps that run in parallel, each in its own process"),
     Flag("--out", "out", "folder of the result"),
 ]

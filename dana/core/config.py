@@ -5,7 +5,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,11 @@ from dana.core.errors import ConfigError, SettingError, nearest_path
 MERGE = "tag:yaml.org,2002:merge"
 TEXT = "tag:yaml.org,2002:str"
 NUMBER = "tag:yaml.org,2002:float"
+# What YAML reads in plain words that are no text, as in yes, 010, 1e3, null, 2020-01-01 and =.
+READ_INTO = {
+    f"tag:yaml.org,2002:{name}"
+    for name in ("bool", "int", "float", "null", "timestamp", "merge", "value")
+}
 EXPONENT = re.compile(r"[-+]?[0-9]+\.?[0-9]*e[-+]?[0-9]+", re.IGNORECASE)  # text in YAML 1.1
 RECIPE = "recipe.yaml"  # in a run's folder
 
@@ -26,8 +31,12 @@ def require(condition: bool, key: str, value: Any, requirement: str) -> None:
         raise SettingError(key, value, requirement)
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+def read_yaml(path: Path, words: Collection[str] = ()) -> dict[str, Any]:
     """Read a YAML file that holds a mapping.
+
+    Args:
+        path: The file.
+        words: Keys of lists whose items are words as they are written: yes, 010, 1e3 and null, too.
 
     Raises:
         ConfigError: If the file is missing, is not YAML (names the line), or holds no mapping.
@@ -35,7 +44,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError(f"{path}: no such file{nearest_path(path)}")
     try:
-        value = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+        value = parse_yaml(path.read_text(encoding="utf-8"), str(path), words)
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -47,19 +56,50 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return value
 
 
-def parse_yaml(text: str, origin: str) -> Any:
+def parse_yaml(text: str, origin: str, words: Collection[str] = ()) -> Any:
     """Parse YAML of plain values.
+
+    Args:
+        text: The YAML.
+        origin: Where it is from, for messages.
+        words: See :func:`read_yaml`.
 
     Raises:
         ConfigError: Names the origin, the line where the parser knows it, and the problem.
     """
     try:
-        return yaml.load(text, _Loader)  # a SafeLoader
+        loader = _Loader(text)  # a SafeLoader
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _keep_words(node, words)
+        return loader.construct_document(node)
     except Exception as error:  # dates, numbers, depth and tags raise errors of their own
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark and "\n" in text else ""
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise ConfigError(f"{origin}{line}: not YAML: {problem}") from error
+
+
+def _keep_words(node: yaml.Node, keys: Collection[str]) -> None:
+    """Make plain items text in the lists of some keys of a mapping, and of those that are merged into it."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    for key, value in node.value:
+        if key.tag == MERGE:
+            merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            for mapping in merged:
+                _keep_words(mapping, keys)
+        elif key.value in keys and isinstance(value, yaml.SequenceNode):
+            value.value = [_as_word(item) for item in value.value]
+
+
+def _as_word(item: yaml.Node) -> yaml.Node:
+    """Return an item as text if it is a plain word that YAML would read as something else."""
+    is_plain = isinstance(item, yaml.ScalarNode) and item.style is None
+    if not is_plain or item.tag not in READ_INTO:
+        return item
+    return yaml.ScalarNode(TEXT, item.value, item.start_mark, item.end_mark)
 
 
 class _Loader(yaml.SafeLoader):

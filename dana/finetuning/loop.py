@@ -329,6 +329,10 @@ def run_seed(
     assert loss_labels is not None  # both were encoded with their labels
     assert labels is not None
     kind = card.label_kind.fit(loss_labels)
+    weights = None
+    if card.class_weight is not None:
+        every_unit = train.units(np.arange(len(train.tokens)))
+        weights = torch.from_numpy(kind.class_weights(loss_labels[every_unit])).to(device)
     classifier = new_classifier(model, len(kind.outputs), seed, kind.per_word, preset.pooling).to(
         device
     )
@@ -360,7 +364,7 @@ def run_seed(
             precision.autocast(),
         ):
             logits = classifier(*train.batch(rows, device))
-        return [kind.loss(logits.float(), batch_labels)]
+        return [kind.loss(logits.float(), batch_labels, weights)]
 
     rate = partial(learning_rate_at, steps=steps, peak=peak, warmup=preset.warmup)
     batches = enumerate(

@@ -15,7 +15,7 @@ import numpy as np
 
 from dana.core.rng import derive_seed, document_key, hash_uniform
 from dana.tasks.examples import Example
-from dana.tasks.kinds.base import Kind
+from dana.tasks.kinds.base import Kind, balanced_weights
 
 VERSION = 1  # of the numbers
 # Inverse strengths of the penalty, of which folds of the training texts choose.
@@ -40,6 +40,7 @@ class LabelledVectors:
         keys: Keys of the texts, from :func:`text_keys`.
         groups: Number of each text's group; a group is fitted to or predicted, never both. None if
             each text is alone.
+        class_weight: ``balanced`` weighs classes alike; None weighs texts alike.
     """
 
     vectors: np.ndarray
@@ -48,6 +49,7 @@ class LabelledVectors:
     metric: str
     keys: np.ndarray
     groups: np.ndarray | None = None
+    class_weight: str | None = None
 
     @property
     def strata(self) -> np.ndarray:
@@ -169,6 +171,7 @@ def probe_scores(
     train: np.ndarray,
     test: np.ndarray,
     strength: float = USUAL_STRENGTH,
+    class_weight: str | None = None,
 ) -> np.ndarray:
     """Fit a linear model to some vectors and predict the labels of others.
 
@@ -182,18 +185,21 @@ def probe_scores(
         train: Rows to fit to.
         test: Rows to predict.
         strength: Inverse strength of the penalty.
+        class_weight: ``balanced`` weighs the classes of the training texts alike, of several labels
+            a text those with and without each; None weighs texts alike.
 
     Returns:
         Labels of shape (test texts,).
     """
-    [predictions] = _path(vectors, labels, kind, train, test, [strength])
+    [predictions] = _path(vectors, labels, kind, train, test, [strength], class_weight)
     return predictions
 
 
 def choose_strength(texts: LabelledVectors, samples: Sequence[np.ndarray] | None = None) -> float:
     """Choose the inverse strength of the penalty by cross-validation within samples of training texts.
 
-    The log loss chooses (the squared error, of numbers). The metric of so few texts is too coarse:
+    The log loss chooses (the squared error, of numbers); with class weights, the weighted one. The
+    metric of so few texts is too coarse:
     it took a constant prediction for the best of 50 labels, and too weak a penalty with 500.
 
     Args:
@@ -214,7 +220,7 @@ def choose_strength(texts: LabelledVectors, samples: Sequence[np.ndarray] | None
             continue
         is_measured = True
         for train, test in _sides(numbers):
-            losses += _losses(part.vectors, part.labels, part.kind, train, test)
+            losses += _losses(part, train, test)
     return STRENGTHS[int(losses.argmin())] if is_measured else USUAL_STRENGTH
 
 
@@ -247,8 +253,9 @@ def cross_validated(
         if len(set(numbers.tolist())) < 2:
             raise ValueError("cross-validation needs texts of at least two groups")
         for train, test in _sides(numbers):
-            part = probe_scores(texts.vectors, texts.labels, texts.kind, train, test, strength)
-            predictions[repeat, test] = part
+            predictions[repeat, test] = probe_scores(
+                texts.vectors, texts.labels, texts.kind, train, test, strength, texts.class_weight
+            )
     return predictions
 
 
@@ -265,6 +272,7 @@ def _path(
     train: np.ndarray,
     test: np.ndarray,
     strengths: Sequence[float],
+    class_weight: str | None,
 ) -> Iterator[np.ndarray]:
     """Yield the predictions of one strength after the other; ascending ones start from the one before."""
     fitted, others = _standardise(vectors[train], vectors[test])
@@ -273,45 +281,54 @@ def _path(
     elif kind.dtype is object:
         targets = kind.loss_labels(labels[train].tolist())
         columns = [
-            list(_logistic_path(fitted, target.astype(np.int64), others, strengths))
+            list(_logistic_path(fitted, target.astype(np.int64), others, strengths, class_weight))
             for target in targets.T
         ]
         for number in range(len(strengths)):
             chosen = np.stack([path[number] for path in columns], axis=1)
             yield kind.gather([tuple(np.flatnonzero(row).tolist()) for row in chosen])
     else:
-        yield from _logistic_path(fitted, labels[train], others, strengths)
+        yield from _logistic_path(fitted, labels[train], others, strengths, class_weight)
 
 
-def _losses(
-    vectors: np.ndarray, labels: np.ndarray, kind: Kind, train: np.ndarray, test: np.ndarray
-) -> np.ndarray:
+def _losses(texts: LabelledVectors, train: np.ndarray, test: np.ndarray) -> np.ndarray:
     """Sum the losses of test rows after a fit to the others, for each of :data:`STRENGTHS`."""
-    fitted, others = _standardise(vectors[train], vectors[test])
+    labels = texts.labels
+    kind = texts.kind
+    weight = texts.class_weight
+    fitted, others = _standardise(texts.vectors[train], texts.vectors[test])
     if not kind.has_labels:
         path = _ridge_path(fitted, labels[train], others, STRENGTHS)
         return np.array([np.square(predicted - labels[test]).sum() for predicted in path])
     if kind.dtype is not object:
-        return _log_losses(fitted, labels[train], others, labels[test])
+        return _log_losses(fitted, labels[train], others, labels[test], weight)
     targets = kind.loss_labels(labels.tolist()).astype(np.int64)
     losses = np.zeros(len(STRENGTHS))
     for target in targets.T:
-        losses += _log_losses(fitted, target[train], others, target[test])
+        losses += _log_losses(fitted, target[train], others, target[test], weight)
     return losses
 
 
 def _log_losses(
-    train: np.ndarray, targets: np.ndarray, test: np.ndarray, actual: np.ndarray
+    train: np.ndarray,
+    targets: np.ndarray,
+    test: np.ndarray,
+    actual: np.ndarray,
+    class_weight: str | None,
 ) -> np.ndarray:
     """Sum the log losses of logistic regression on test rows, for each of :data:`STRENGTHS`."""
+    weights: Any = 1.0
+    if class_weight is not None:
+        counts = np.bincount(np.concatenate([targets, actual]))
+        weights = balanced_weights(counts)[actual]
     if len(np.unique(targets)) < 2:
-        wrong = int((actual != targets[0]).sum())
+        wrong = (weights * (actual != targets[0])).sum()
         return np.full(len(STRENGTHS), -wrong * np.log(LEAST_PROBABILITY))
     losses = []
-    for model in _logistic_fits(train, targets, STRENGTHS):
+    for model in _logistic_fits(train, targets, STRENGTHS, class_weight):
         probabilities = model.predict_proba(test) * (model.classes_ == actual[:, None])
         of_actual = np.maximum(probabilities.sum(1), LEAST_PROBABILITY)
-        losses.append(-np.log(of_actual).sum())
+        losses.append(-(weights * np.log(of_actual)).sum())
     return np.array(losses)
 
 
@@ -325,24 +342,31 @@ def _standardise(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _logistic_path(
-    train: np.ndarray, targets: np.ndarray, test: np.ndarray, strengths: Sequence[float]
+    train: np.ndarray,
+    targets: np.ndarray,
+    test: np.ndarray,
+    strengths: Sequence[float],
+    class_weight: str | None,
 ) -> Iterator[np.ndarray]:
     """Yield the classes that logistic regression predicts; a single class is predicted always."""
     if len(np.unique(targets)) < 2:
         for _ in strengths:
             yield np.full(len(test), targets[0])
         return
-    for model in _logistic_fits(train, targets, strengths):
+    for model in _logistic_fits(train, targets, strengths, class_weight):
         yield model.predict(test)
 
 
 def _logistic_fits(
-    train: np.ndarray, targets: np.ndarray, strengths: Sequence[float]
+    train: np.ndarray,
+    targets: np.ndarray,
+    strengths: Sequence[float],
+    class_weight: str | None,
 ) -> Iterator[Any]:
     """Yield logistic regression of two classes or more, fitted with one strength after the other."""
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(max_iter=MOST_STEPS, warm_start=True)
+    model = LogisticRegression(max_iter=MOST_STEPS, warm_start=True, class_weight=class_weight)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the last digits of the weakest penalty
         for strength in strengths:

@@ -161,7 +161,11 @@ def pipeline_targets(labels: Sequence[Any], kind: Kind) -> np.ndarray:
 
 
 def vectors_pipeline(
-    vectors: np.ndarray, labels: Sequence[Any], kind: Kind, strength: float
+    vectors: np.ndarray,
+    labels: Sequence[Any],
+    kind: Kind,
+    strength: float,
+    class_weight: str | None = None,
 ) -> Any:
     """Fit the linear model of the probe (:func:`dana.finetuning.probe.probe_scores`) as a scikit-learn pipeline.
 
@@ -170,6 +174,7 @@ def vectors_pipeline(
         labels: Labels as the kind represents them.
         kind: Kind of the labels.
         strength: Inverse strength of the penalty.
+        class_weight: ``balanced`` weighs classes alike; None weighs texts alike.
     """
     from sklearn.dummy import DummyClassifier
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -178,7 +183,7 @@ def vectors_pipeline(
     from sklearn.preprocessing import StandardScaler
 
     targets = pipeline_targets(labels, kind)
-    model: Any = LogisticRegression(C=strength, max_iter=MOST_STEPS)
+    model: Any = LogisticRegression(C=strength, max_iter=MOST_STEPS, class_weight=class_weight)
     if not kind.has_labels:
         model = Ridge(alpha=1 / strength)
     elif kind.dtype is object:

@@ -18,7 +18,7 @@ from dana.core.settings import (
     load,
     settings_model,
 )
-from dana.tasks.settings import AUTO, EVALUATE, POOLINGS, Preset, Seeds
+from dana.tasks.settings import AUTO, BALANCED, EVALUATE, POOLINGS, Preset, Seeds
 
 if TYPE_CHECKING:
     from dana.tasks.card import TaskCard
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 WINDOWS = ("mean",)
 BASE_WIDTH, BASE_RATE = 768, 3e-5  # of BERT-base, whose first token is trained (Devlin et al. 2019)
 MOST_RATE = 1e-3
+NO_WEIGHT = "none"
+CLASS_WEIGHTS = (BALANCED, NO_WEIGHT)
 
 
 def rate_of_width(width: int) -> float:
@@ -55,6 +57,13 @@ def checkpoint_entry(config: Any) -> dict[str, Any]:
         "a number",
     )
     return values
+
+
+def chosen_weight(override: str | None, own: str | None) -> str | None:
+    """Return the class weight of a card, or what a setting says instead; ``none`` is None."""
+    if override is None:
+        return own
+    return None if override == NO_WEIGHT else override
 
 
 @settings_model
@@ -95,6 +104,9 @@ class FinetuneSettings:
     """Overrides the card's field of the label."""
     id_field: str | None = None
     """Overrides the card's field of the example's id."""
+    class_weight: Annotated[str, OneOf(CLASS_WEIGHTS)] | None = None
+    """Overrides the card's, also for the linear baselines and the probe: balanced weighs the texts of
+    a class by the inverse of their number; none weighs all texts alike."""
     save: Bool = False
     """Save the model of the seed with the best development score, in OUT-model."""
     trackers: list[str] = field(default_factory=list)
@@ -138,7 +150,10 @@ class FinetuneSettings:
             self.id_field or card.id,
         )
         template = None if self.text_field else card.template
-        return replace(card, text=text, template=template, label=label, id=name)
+        weight = chosen_weight(self.class_weight, card.class_weight)
+        return replace(
+            card, text=text, template=template, label=label, id=name, class_weight=weight
+        )
 
     def _overrides(self) -> dict[str, Any]:
         names = (item.name for item in fields(Preset))
@@ -167,6 +182,8 @@ class ProbeSettings:
     windows: Annotated[str, OneOf(WINDOWS)] | None = None
     """mean reads a longer text in windows of max_tokens; its vector is the mean of theirs, each
     weighted by its tokens. null cuts it off."""
+    class_weight: Annotated[str, OneOf(CLASS_WEIGHTS)] | None = None
+    """Overrides that of fine-tuning and of the card, for the linear models of the probe alone."""
     documents: CountOrZero = 1000
     """Retrieval: a sentence of a held-out document finds the rest of it among so many; 0 leaves it
     out."""

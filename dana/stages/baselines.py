@@ -188,12 +188,18 @@ def _probe(task: TaskCard, train: list[Example], test: list[Example], encoder: s
     labels = kind.gather([row.label for row in (*train, *test)])
     groups = group_numbers(train)
     known = LabelledVectors(
-        vectors[:count], labels[:count], kind, task.metric, text_keys(train), groups
+        vectors[:count],
+        labels[:count],
+        kind,
+        task.metric,
+        text_keys(train),
+        groups,
+        task.class_weight,
     )
     rows = np.arange(len(labels))
     strength = choose_strength(known)
     predictions: list[Any] = probe_scores(
-        vectors, labels, kind, rows[:count], rows[count:], strength
+        vectors, labels, kind, rows[:count], rows[count:], strength, task.class_weight
     ).tolist()
     return predictions
 
@@ -227,7 +233,9 @@ def fit_tfidf(task: TaskCard, texts: Sequence[str], targets: np.ndarray) -> Any:
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.pipeline import make_pipeline
 
-    model: Any = OneVsRestClassifier(LogisticRegression(max_iter=1000))
+    model: Any = OneVsRestClassifier(
+        LogisticRegression(max_iter=1000, class_weight=task.class_weight)
+    )
     grid: dict[str, Any] = {"onevsrestclassifier__estimator__C": STRENGTHS}
     if not task.label_kind.has_labels:
         model = Ridge()

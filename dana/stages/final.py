@@ -49,14 +49,14 @@ from dana.finetuning.result_model import (
 )
 from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.saved import save_classifier
-from dana.finetuning.settings import FinetuneSettings
+from dana.finetuning.settings import FinetuneSettings, chosen_weight
 from dana.models.encoder_folder import save_encoder
 from dana.models.folder import model_identity
 from dana.report.probes import ALL, LINEAR
 from dana.scoring.inputs import PoolText
 from dana.stages.baselines import VERSIONS as BASELINE_VERSIONS
 from dana.stages.baselines import fit_tfidf
-from dana.stages.final_steps import FINETUNED, TFIDF, VECTORS
+from dana.stages.final_steps import FINETUNED, OF_PROBE, TFIDF, VECTORS
 from dana.stages.finetune_seed import fit_classifier
 from dana.stages.probe import task_identity
 from dana.tasks.card import TaskCard, load_card
@@ -337,22 +337,18 @@ def _publish_model(  # noqa: PLR0913, the parts of one call of final_stage
     """Make the winner and put it into ``OUT/model``, unless that holds it, or what more candidates were chosen from."""
     target = out / MODEL
     windows = winner.get("windows")
-    of_settings = asdict(settings)
-    if settings.windows is None:
-        del of_settings["windows"]
     depends_on = {
         "task": dict(identity),
         "folds": folds,
         "form": winner["form"],
         "model": model_identity(winner["model"]) if winner["model"] else None,
-        "settings": of_settings if winner["form"] == FINETUNED else None,
+        "settings": _set_values(settings) if winner["form"] == FINETUNED else None,
         "max_tokens": max_tokens if winner["form"] == VECTORS else None,
         "version": VERSION,
         "baselines": BASELINE_VERSIONS[TFIDF],
         "pool": read_manifest(out / POOL).get("fingerprint"),
     }
-    if windows is not None:
-        depends_on["windows"] = windows
+    depends_on |= {name: winner[name] for name in OF_PROBE if name in winner}
     made_from = fingerprint(depends_on)
     notes = {
         "made_from": made_from,
@@ -393,6 +389,14 @@ def _publish_model(  # noqa: PLR0913, the parts of one call of final_stage
 
     publish(target, write)
     log.info("final     %s is the model in %s", winner["kind"], target)
+
+
+def _set_values(settings: FinetuneSettings) -> dict[str, Any]:
+    """Return the settings; windows and a class weight only if they are set."""
+    values = asdict(settings)
+    return {
+        name: value for name, value in values.items() if name not in OF_PROBE or value is not None
+    }
 
 
 def _pool_sample(folder: Path) -> list[str]:
@@ -463,7 +467,8 @@ def fit(  # noqa: PLR0913, what the three forms need
         encoder = TransformerEncoder(
             winner["model"], AUTO, max_tokens=description.max_tokens, windows=description.windows
         )
-        pipeline = _fit_vectors(task, every, encoder)
+        weight = chosen_weight(winner.get("class_weight"), task.class_weight)
+        pipeline = _fit_vectors(replace(task, class_weight=weight), every, encoder)
         save_vectors(folder, winner["model"], pipeline, description)
         return
     rate = winner.get("rate")
@@ -495,8 +500,10 @@ def _fit_vectors(task: TaskCard, examples: list[Example], encoder: TransformerEn
         task.metric,
         text_keys(ordered),
         group_numbers(ordered),
+        task.class_weight,
     )
-    return vectors_pipeline(vectors, labels, kind, choose_strength(known))
+    strength = choose_strength(known)
+    return vectors_pipeline(vectors, labels, kind, strength, task.class_weight)
 
 
 def encoder_stage(

@@ -18,6 +18,7 @@ from dana.stages.settings import RunSettings
 from dana.stages.steps.step import OutputOf, Step
 
 TFIDF = "tfidf"
+OF_PROBE = ("windows", "class_weight")  # options of a candidate, if they are set
 VECTORS = "vectors"
 FINETUNED = "finetuned"
 ENCODER = "encoder"
@@ -138,9 +139,10 @@ def _candidates(
         }
         if model and model != BASE:
             candidate["base"] = OutputOf(BASE)
-        windows = getattr(makers[0].settings.get("settings"), "windows", None)
-        if windows is not None:
-            candidate["windows"] = windows
+        for option in OF_PROBE:
+            value = getattr(makers[0].settings.get("settings"), option, None)
+            if value is not None and (form == VECTORS or option == "windows"):
+                candidate[option] = value
         rates = [step.settings.get("rate") for step in makers]
         if rates[0] is not None:
             candidate["rate"] = rates[0]

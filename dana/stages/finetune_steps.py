@@ -142,7 +142,7 @@ def baseline_step(
     """Make the step ``baselines/TASK`` of the baselines of a task, tested on its first folds, or on its test texts."""
     texts = {
         name: getattr(settings.finetune, name)
-        for name in ("max_train", "text_field", "label_field", "id_field")
+        for name in ("max_train", "text_field", "label_field", "id_field", "class_weight")
     }
     arguments = {
         "card": card,

@@ -2,8 +2,9 @@
 
 import json
 import os
+import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,24 @@ from dana.stages.recipe import read_recipe
 from dana.stages.run import QUICK_ADAPTATIONS, plan_run
 from dana.stages.settings import load_settings
 from dana.tasks.hygiene import document_blocks
-from dana.tasks.labelled import LabelledTexts, Table, list_names, read_labelled
-from dana.tasks.settings import Hygiene
+from dana.tasks.kinds import find_kind
+from dana.tasks.kinds.regression import Regression
+from dana.tasks.kinds.single_label import SingleLabel
+from dana.tasks.kinds.token_labels import TokenLabels
+from dana.tasks.labelled import LabelledTexts, Table, read_labelled
+from dana.tasks.labels import Question
+from dana.tasks.settings import BALANCED, Hygiene
+from dana.tasks.table_columns import list_names
 from dana.train.objectives.vectors import VectorObjective
 from dana.weighting.settings import PAPERS_BETA, Budget
 
 log = get_logger(__name__)
 
-METRIC = "macro_f1"  # of the card
+CLASSES_METRIC = "macro_f1"  # of the card, for one label a text
+# Classes are far apart if the largest has so many times the texts of the smallest. From there on a
+# linear model of words gains macro-F1 by balanced weights on every task that was tried, and with
+# equal classes it loses a little (docs/guide/labels.md).
+FAR_APART = 3
 LINE = "%-9s %s"  # of the log: what, and what is said of it
 CARD = "card.yaml"
 TEXTS = "texts.parquet"
@@ -63,10 +74,15 @@ task: card.yaml        # your texts and their folds
 {survey}pool: {pool}
 model: {model}   # to adapt; dana init --model auto takes the strongest that adapts in five minutes here
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
-final: true            # end in a classifier, OUT/model, and an encoder, OUT/encoder: docs/guide/model.md
-probe: {{enabled: true}} # what the vectors of each model say, not fine-tuned: docs/guide/probe.md
-adapt: {{{adapt}, max_tokens: 128, warmup: 0.05{execution}}}
+{result}{weight}adapt: {{{adapt}, max_tokens: 128, warmup: 0.05{execution}}}
 weigh: {{{weigh}}} # no more than adapt reads, and no more than a fifth of the pool
+"""
+RESULT = """\
+final: true            # end in a classifier, OUT/model, and an encoder, OUT/encoder: docs/guide/model.md
+probe: {enabled: true} # what the vectors of each model say, not fine-tuned: docs/guide/probe.md
+"""
+WORDS_RESULT = """\
+final: false           # words have labels: dana finetune --save keeps a model
 """
 MASKED = "masked"
 OBJECTIVES = (MASKED, "position", "crops", "auto")
@@ -88,26 +104,31 @@ def init(  # noqa: PLR0913, keywords of a public call
     pool: str | Path | Sequence[str | Path],
     out: str | Path | None = None,
     text: str | None = None,
-    label: str | None = None,
+    label: str | Sequence[str] | None = None,
     group: str | None = None,
     test: Table | None = None,
     folds: int | None = None,
     model: str = SMALLEST,
     objective: str = MASKED,
     inputs: Inputs | Mapping[str, Any] | None = None,
+    text_pair: str | None = None,
+    kind: str | None = None,
+    labels: Sequence[str] | None = None,
 ) -> Path:
     """Prepare a run from a table of labelled texts and a pool of other documents.
 
     Args:
         table: Labelled texts: a pandas table; a file in any format that dana reads, ``-`` for
-            standard input; or a folder with a folder of text files per label.
+            standard input; or a folder with a folder of text files per label, also in folders
+            train, dev and test.
         pool: Pool text: a file, folder, glob or URL, or several.
         out: Folder to write, which must not hold anything but an earlier one of these; None takes
             the table's name without its suffix, ``table`` for one in memory.
         text: Column of the text, and field of the pool's, which may be ``text`` there; None takes
             ``text``, or else the column with the most words.
-        label: Column of the label; None takes one with a usual name, or else the only one whose
-            values repeat.
+        label: Column of the label; or several of 0 and 1, of which each is a label. None takes one
+            with a usual name, or else the only one whose values repeat, or else all whose values
+            repeat if all of them are 0 and 1.
         group: Column of a group, for example an author, whose texts stay in one fold; None takes
             one whose values repeat and whose name says so (``doc_id``, ``author`` ...), ``none``
             no column.
@@ -120,6 +141,10 @@ def init(  # noqa: PLR0913, keywords of a public call
             ``dana run`` chooses by a pilot.
         inputs: How the table is read, where looking at it finds something else: ``encoding``,
             ``separator``, ``quotes``, ``header``, ``skip_lines``.
+        text_pair: Column of the second text, for labels of pairs of texts.
+        kind: Kind of the label: ``single_label``, ``multi_label``, ``regression`` or
+            ``token_labels``; None decides it by the values (:mod:`dana.tasks.labels`).
+        labels: Names of the places of labels that are vectors of 0 and 1.
 
     Returns:
         The folder, for ``dana run``: with ``card.yaml``, ``texts.parquet`` and ``recipe.yaml``.
@@ -144,10 +169,22 @@ def init(  # noqa: PLR0913, keywords of a public call
     documents, size = sample_documents(sources, folder, of_pool, "fail", MOST_READ)
     if isinstance(inputs, Mapping):
         inputs = load(Inputs, inputs, origin="inputs")
-    labelled = read_labelled(table, test, folds, inputs, text=text, label=label, group=group)
+    labelled = read_labelled(
+        table,
+        test,
+        folds,
+        inputs,
+        kind,
+        labels,
+        _question(table, sources),
+        text=text,
+        text_pair=text_pair,
+        label=label,
+        group=group,
+    )
     _log_texts(labelled)
     log.info(LINE, "comparing", f"{len(documents):,} documents with your texts")
-    survey = survey_pool(documents, [*labelled.texts["text"]])
+    survey = survey_pool(documents, _plain_texts(labelled))
     lines = _describe_survey(survey, round(size), len(documents))
     budget, share = choose_budget(objective, documents, size)
     lines.append(f"the arms select {_in_words(budget)} each, about {share:.0%} of it")
@@ -158,7 +195,7 @@ def init(  # noqa: PLR0913, keywords of a public call
         model, _ = choose_base()
         log.info(LINE, "model", f"{model}, which the recipe names from now on")
     findings = [_describe_tests(labelled), *lines]
-    recipe = _recipe_text(folder, sources, of_pool, findings, model, objective, budget)
+    recipe = _recipe_text(folder, sources, of_pool, findings, model, objective, budget, labelled)
     card = yaml.safe_dump(_card_values(folder, labelled), sort_keys=False, allow_unicode=True)
     with make_parent(folder), folder_lock(folder), temp_dir(folder) as draft:
         labelled.texts.to_parquet(draft / TEXTS, index=False)
@@ -197,37 +234,108 @@ def _new_folder(table: Table, out: str | Path | None) -> Path:
     return folder
 
 
+def _question(table: Table, sources: Sequence[str]) -> Question:
+    """Return how to ask for what labels do not tell: by the command, or by a keyword."""
+    if not isinstance(table, str | Path):
+        return Question()
+    command = f"dana init {shlex.quote(str(table))} --pool {shlex.join(sources)}"
+    command = command.replace("{", "{{").replace("}", "}}")
+    return Question(f"{command} --kind {{kind}}", f"{command} --labels {{words}}")
+
+
+def _plain_texts(labelled: LabelledTexts) -> list[str]:
+    """Return all texts as strings, second texts of pairs behind the first ones."""
+    texts = [text if isinstance(text, str) else " ".join(text) for text in labelled.texts["text"]]
+    if "text_pair" in labelled.texts:
+        texts += [*labelled.texts["text_pair"]]
+    return texts
+
+
 def _log_texts(labelled: LabelledTexts) -> None:
     """Say what was found in the table, and what its texts can show."""
-    labels = _texts_by_label(labelled)
-    classes = list_names(f"{name} ({size})" for name, size in labels.items())
     count = len(labelled.texts)
-    log.info(
-        LINE, "texts", f"{count:,} of {labelled.rows:,} rows, in {len(labels)} classes: {classes}"
-    )
+    found = f"{count:,} of {labelled.rows:,} rows, {_describe_labels(labelled)}"
+    log.info(LINE, "texts", found)
     for note in labelled.notes:
         log.info(LINE, "", note)
+    weight = _propose_weight(labelled)[0]
+    if weight:
+        log.info(LINE, "weights", weight)
     log.info(LINE, "test", _describe_tests(labelled))
 
 
-def _texts_by_label(labelled: LabelledTexts) -> dict[str, int]:
-    counts = labelled.texts["label"].value_counts()
-    return {str(name): int(count) for name, count in counts.items()}
+def _propose_weight(labelled: LabelledTexts) -> tuple[str, str]:
+    """Propose balanced classes where one label a text is predicted, by macro-F1, and classes are far apart.
+
+    Returns:
+        What is proposed and why, and the lines of the recipe; both empty where it is not.
+    """
+    counts = labelled.texts_by_label
+    if labelled.kind != SingleLabel.name:
+        return "", ""
+    ratio = max(counts.values()) / min(counts.values())
+    if ratio < FAR_APART:
+        return "", ""
+    # A name may have line ends, and a comment of the recipe is one line.
+    largest, *_, smallest = [" ".join(name.split()) for name in counts]
+    reason = f"{largest} has {ratio:.1f} times the texts of {smallest}"
+    line = (
+        f"{reason}: class_weight: {BALANCED} is worth a try, as macro-F1 counts all classes alike; "
+        f"{RECIPE} has the line"
+    )
+    recipe = (
+        f"# finetune: {{class_weight: {BALANCED}}} # without the first mark, all classes count alike, "
+        f"also in probe and baselines: {reason}\n"
+    )
+    return line, recipe
+
+
+def _describe_labels(labelled: LabelledTexts) -> str:
+    """Say which labels there are, and of how many texts."""
+    values = labelled.texts["label"]
+    if labelled.kind == Regression.name:
+        return f"with numbers from {values.min():g} to {values.max():g}"
+    by_label = labelled.texts_by_label
+    listed = list_names(f"{name} ({size})" for name, size in by_label.items())
+    if labelled.kind == SingleLabel.name:
+        return f"in {len(by_label)} classes: {listed}"
+    if labelled.kind == TokenLabels.name:
+        return f"whose words have {len(by_label)} labels: {listed}"
+    without = int((values.map(len) == 0).sum())
+    return f"with {len(by_label)} labels: {listed}; {without:,} with none of them"
 
 
 def _describe_tests(labelled: LabelledTexts) -> str:
-    """Say in a line how texts are tested, and how small a difference in macro-F1 that can decide."""
+    """Say in a line how texts are tested, and how small a difference in the metric that can decide."""
     texts = labelled.texts
     fold = texts["fold"]
     count = int(fold.max()) + 1
     tested = texts["label"][fold >= 0]
     split = f"in {count} folds, each text once" if count > 1 else "in one fixed split"
-    found = describe_smallest(tested.tolist(), METRIC, count)
+    line = f"{len(tested):,} texts, {split}"
+    if labelled.kind in (Regression.name, TokenLabels.name):
+        return line
+    metric = metric_of(labelled)
+    found = describe_smallest(_as_classes(tested), metric, count)
     if count > QUICK_ADAPTATIONS:
-        of_quick = texts["label"][(fold >= 0) & (fold < QUICK_ADAPTATIONS)].tolist()
-        by_quick = describe_smallest(of_quick, METRIC, QUICK_ADAPTATIONS, tuned=False)
+        of_quick = texts["label"][(fold >= 0) & (fold < QUICK_ADAPTATIONS)]
+        by_quick = describe_smallest(_as_classes(of_quick), metric, QUICK_ADAPTATIONS, tuned=False)
         found += f"; with --quick {by_quick}"
-    return f"{len(tested):,} texts, {split}; {found}"
+    return f"{line}; {found}"
+
+
+def _as_classes(labels: Iterable[Any]) -> list[str]:
+    """Return labels as text; of several, the set as one."""
+    return [label if isinstance(label, str) else ", ".join(label) for label in labels]
+
+
+def metric_of(labelled: LabelledTexts) -> str:
+    """Return the metric of the card: of classes macro-F1, else the main one of the kind that is defined."""
+    if labelled.kind == SingleLabel.name:
+        return CLASSES_METRIC
+    kind = find_kind(labelled.kind)
+    labels = tuple(labelled.labels) if kind.has_labels else ()
+    return kind(labels).defined_metrics[0]
 
 
 def _describe_survey(survey: dict[str, Any], size: int, read: int) -> list[str]:
@@ -295,6 +403,7 @@ def _recipe_text(
     model: str,
     objective: str,
     budget: Budget,
+    labelled: LabelledTexts,
 ) -> str:
     """Write the recipe, with what was found as comments."""
     paths = []
@@ -316,6 +425,8 @@ def _recipe_text(
         model=json.dumps(model, ensure_ascii=False),
         adapt=adapt,
         weigh=weigh,
+        result=WORDS_RESULT if labelled.kind == TokenLabels.name else RESULT,
+        weight=_propose_weight(labelled)[1],
         execution=OF_CPU if find_device().type == "cpu" else "",
     )
     if inputs != Inputs():
@@ -325,23 +436,27 @@ def _recipe_text(
 
 def _card_values(folder: Path, labelled: LabelledTexts) -> dict[str, Any]:
     """Return the content of the task card."""
-    labels = _texts_by_label(labelled)
     made_from = {
         "columns": labelled.columns,
         **labelled.form,
         "rows": labelled.rows,
-        "texts": labels,
+        "texts": labelled.texts_by_label,
         "notes": labelled.notes,
     }
+    kind = {} if labelled.kind == SingleLabel.name else {"kind": labelled.kind}
+    labels = {"labels": labelled.labels} if labelled.labels else {}
+    pair = {"text_pair": "text_pair"} if "text_pair" in labelled.texts else {}
     grouping = {"group": "group"} if "group" in labelled.texts else {}
     return {
         "name": folder.resolve().name,
         "title": "Made by dana init",
         "version": 1,
-        "labels": sorted(labels),
-        "metric": METRIC,
+        **kind,
+        **labels,
+        "metric": metric_of(labelled),
         "splits": {},
         "data": {"file": Path(TEXTS).stem},
+        **pair,
         "folds": "fold",
         **grouping,
         "made_from": made_from,

@@ -204,7 +204,7 @@ def _predict(
     for name, model in models.items():
         encoder = TransformerEncoder(model, AUTO, max_tokens=ProbeSettings().max_tokens)
         vectors = encoder.encode(joined_texts(examples)).cpu().numpy()
-        known = LabelledVectors(vectors, labels, kind, task.metric, keys, groups)
+        known = LabelledVectors(vectors, labels, kind, task.metric, keys, groups, task.class_weight)
         predictions[name] = cross_validated(known)
         for repeat, row in enumerate(predictions[name]):
             columns = {

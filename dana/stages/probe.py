@@ -5,7 +5,7 @@ plans them.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -42,7 +42,7 @@ from dana.finetuning.probe import (
     text_keys,
 )
 from dana.finetuning.results import PREDICTIONS
-from dana.finetuning.settings import FinetuneSettings, ProbeSettings
+from dana.finetuning.settings import FinetuneSettings, ProbeSettings, chosen_weight
 from dana.models.folder import check_checkpoint, model_identity, model_name
 from dana.models.pooling import read_pooling
 from dana.report.probes import ALL, LINEAR, NEIGHBOURS, NEIGHBOURS_FILE
@@ -90,7 +90,8 @@ def probe_stage(
         out: Folder for ``probe.json`` (a row per size), ``predictions.parquet`` (a row per size,
             draw and test text) and ``neighbours.json`` (the nearest labelled texts of a few,
             and what a trained head for masked tokens fills in for a hidden word of each).
-        texts: Settings of fine-tuning, of which ``max_train`` and the names of fields are used.
+        texts: Settings of fine-tuning, of which ``max_train``, the names of fields and the class
+            weight are used.
         data: Folder of the card's data.
         fold: The fold that is tested, of a card with several.
 
@@ -102,6 +103,7 @@ def probe_stage(
     texts = texts or FinetuneSettings()
     task = texts.fields_of(load_card(card))
     refuse_kind(task)
+    task = replace(task, class_weight=chosen_weight(settings.class_weight, task.class_weight))
     check_checkpoint(model)
     encoder = TransformerEncoder(
         model, AUTO, max_tokens=settings.max_tokens, windows=settings.windows
@@ -209,7 +211,10 @@ def _probe(
     count = len(train)
     keys = text_keys(train)
     groups = group_numbers(train)
-    known = LabelledVectors(vectors[:count], labels[:count], kind, task.metric, keys, groups)
+    weight = task.class_weight
+    known = LabelledVectors(
+        vectors[:count], labels[:count], kind, task.metric, keys, groups, weight
+    )
     tests = np.arange(count, len(labels))
     sizes = {str(size): size for size in sorted(settings.sizes) if size < count}
     sizes[ALL] = count
@@ -221,7 +226,7 @@ def _probe(
         strength = choose_strength(known, samples[:CHOOSING_DRAWS])
         scores = []
         for draw, sample in enumerate(samples):
-            predictions = probe_scores(vectors, labels, kind, sample, tests, strength)
+            predictions = probe_scores(vectors, labels, kind, sample, tests, strength, weight)
             scores.append(kind.score(predictions, labels[count:], task.metric))
             tables.append(_table(kind, LINEAR, name, draw, test, labels[count:], predictions))
         mean = fmean(scores)

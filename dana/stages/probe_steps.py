@@ -11,7 +11,7 @@ from dana.tasks.card import load_card
 
 PROBE = "probe"
 RETRIEVAL = "retrieval"
-OF_TEXTS = ("max_train", "text_field", "label_field", "id_field")
+OF_TEXTS = ("max_train", "text_field", "label_field", "id_field", "class_weight")
 
 
 def probe_step(

@@ -17,7 +17,8 @@ from dana.corpus.sources import is_saved
 from dana.tasks.finder import YAML, card_files, card_values
 from dana.tasks.kinds import DEFAULT, find_kind
 from dana.tasks.kinds.base import Kind, label_name
-from dana.tasks.settings import PRESETS, Preset
+from dana.tasks.kinds.multi_label import MultiLabel
+from dana.tasks.settings import BALANCED, PRESETS, Preset
 
 SPLITS = ("train", "dev", "test")
 # What decides a result, beside the data.
@@ -118,8 +119,9 @@ class TaskCard:
     """Field of the second text, for labels of pairs of texts."""
     template: str | None = None
     """Makes the text from several fields instead, {title} {body}."""
-    label: str = "label"
-    """Field of the label."""
+    label: str | list[str] = "label"
+    """Field of the label; for several labels a text also a list of fields of 0 and 1, one for each of
+    labels, in their order."""
     id: str | None = None
     """Field of the example's id, required in every record; None uses id where a record has it."""
     folds: str | None = None
@@ -137,6 +139,9 @@ class TaskCard:
     """higher or lower, whichever is better for the metric."""
     kind: str = DEFAULT
     """Kind of the label: a name of dana.tasks.kinds."""
+    class_weight: Annotated[str, OneOf((BALANCED,))] | None = None
+    """balanced: probes, linear baselines and fine-tuning weigh the texts of a class by the inverse of
+    their number, so that all classes count alike, as in macro-F1; None weighs all texts alike."""
     unseen_test: Bool = False
     """Leave out test examples whose text is also in train or dev."""
     presets: dict[str, Preset] = field(default_factory=lambda: dict(PRESETS))
@@ -167,6 +172,10 @@ class TaskCard:
         if self.direction != right:
             form = f"{right}, the better direction of {self.metric}"
             raise SettingError("direction", self.direction, form)
+        if self.class_weight is not None and not self.label_kind.has_labels:
+            form = f"left out for kind={self.kind}: numbers have no classes"
+            raise SettingError("class_weight", self.class_weight, form)
+        self._check_label_fields()
         if not set(self.splits) <= set(SPLITS):
             raise SettingError("splits", list(self.splits), f"among {', '.join(SPLITS)}")
         self._check_data()
@@ -181,6 +190,21 @@ class TaskCard:
         if self.train is None and self.test:
             raise SettingError("train", self.train, "the number to train on, as test=rest")
         self.whole_text  # noqa: B018, which checks the template
+
+    def _check_label_fields(self) -> None:
+        if isinstance(self.label, str):
+            return
+        if self.kind != MultiLabel.name:
+            form = f"one field for kind={self.kind}; a list is for {MultiLabel.name}"
+            raise SettingError("label", self.label, form)
+        if len(self.label) != len(self.labels) or len(set(self.label)) < len(self.label):
+            count = len(self.labels)
+            raise SettingError("label", self.label, f"{count} different fields, one for each label")
+
+    @property
+    def label_fields(self) -> list[str]:
+        """The fields that hold the label, one or several."""
+        return [self.label] if isinstance(self.label, str) else self.label
 
     def _check_data(self) -> None:
         key_sets = ({"local"}, {"file"}, {"hub"}, {"local", "hub"}, {"file", "hub"})
@@ -211,11 +235,12 @@ class TaskCard:
         labels = values.get("labels", [])
         if not isinstance(labels, list):
             raise ConfigError(f"{origin}: labels={labels!r}: must be a list")
-        # YAML reads 0 and yes as a number and a boolean; labels are compared with the data as text.
         try:
             values = {**values, "labels": list(map(label_name, labels))}
         except ValueError as error:
-            raise ConfigError(f"{origin}: {error}; remove it") from error
+            raise ConfigError(
+                f"{origin}: labels: {error}; write words, in quotes where they are no plain ones"
+            ) from error
         values.setdefault("direction", kind.metrics.get(str(values.get("metric")), "higher"))
         presets = _presets(origin, values.pop("presets", {}))
         return replace(load(cls, values, origin=origin), presets=presets, origins=origins)
@@ -251,6 +276,8 @@ class TaskCard:
     def decisive(self) -> dict[str, Any]:
         """The fields that decide a result, besides the division of the texts (:attr:`partition`)."""
         fields = {name: getattr(self, name) for name in DECISIVE} | {"id": self.id or "id"}
+        if self.class_weight is not None:
+            fields["class_weight"] = self.class_weight
         return fields | self.inputs.identity()
 
     @property

@@ -34,7 +34,7 @@ class Columns:
         found = card.made_from
         return cls(
             text=found.get("columns", {}).get("text", card.text),
-            text_pair=card.text_pair,
+            text_pair=found.get("columns", {}).get("text_pair", card.text_pair),
             template=card.template,
             id=found.get("id", card.id),
             separator=found.get("separator"),

@@ -25,6 +25,7 @@ from dana.corpus.text import document_id, normalise, wording
 from dana.tasks.card import SPLITS, TaskCard, Template, find_card
 from dana.tasks.finder import card_names
 from dana.tasks.kinds.base import Kind, Label
+from dana.tasks.kinds.values import bit_of
 
 log = get_logger(__name__)
 
@@ -259,7 +260,7 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
         raise ValueError(record.problem)
     template = card.whole_text
     texts = [*template.fields, *([card.text_pair] if card.text_pair else [])]
-    names = [*texts, card.label, *([card.folds] if card.folds else [])]
+    names = [*texts, *card.label_fields, *([card.folds] if card.folds else [])]
     values = {name: record.get(name) for name in names}
     absent = {card.id: None} if card.id and field_at(record.fields, card.id) is MISSING else {}
     for name, value in {**values, **absent}.items():
@@ -268,7 +269,7 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
             raise ValueError(f"no {name!r}; found {present or 'nothing'}")
     fold = _fold(card.folds, values[card.folds]) if card.folds else None
     example = make_text({name: values[name] for name in texts}, template, card.text_pair, kind)
-    label = kind.read(values[card.label])
+    label = kind.read(_label_value(card, values))
     if example.words is not None and len(example.words) != kind.sizes([label])[0]:
         raise ValueError(f"{len(example.words)} words, but {kind.sizes([label])[0]} labels")
     given_id = record.get(card.id or "id")
@@ -278,6 +279,23 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
     group = "" if card.group is None else normalise(str(record.get(card.group) or ""))
     identifier = name or f"{split}-{record.line}"
     return replace(example, id=identifier, label=label, fold=fold, group=group)
+
+
+def _label_value(card: TaskCard, values: dict[str, Any]) -> Any:
+    """Return the value of the label; of several fields the vector of 0 and 1.
+
+    Raises:
+        ValueError: If one of several fields is neither 0 nor 1; names it.
+    """
+    if isinstance(card.label, str):
+        return values[card.label]
+    bits = [bit_of(values[name]) for name in card.label]
+    if None in bits:
+        name = card.label[bits.index(None)]
+        raise ValueError(
+            f"{name!r} is {values[name]!r}; of several fields of labels each is 0 or 1"
+        )
+    return bits
 
 
 def _fold(field: str, value: Any) -> int:

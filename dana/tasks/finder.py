@@ -12,6 +12,7 @@ from dana.core.shipped import find_shipped
 
 TASK_PATH = "DANA_TASK_PATH"
 YAML = (".yaml", ".yml")
+WORDS = ("labels",)  # keys of lists whose items are words as they are written
 MERGED = ("presets", "splits", "data")
 NOT_INHERITED = ("name", "aliases")  # they identify one card
 
@@ -98,14 +99,15 @@ def card_values(path: Path) -> tuple[dict[str, Any], list[Path]]:
     Raises:
         ConfigError: If an included file is missing, or includes are circular; names both files.
     """
-    values, files = read_yaml(path), [path]
+    values = read_yaml(path, WORDS)
+    files = [path]
     while "include" in values:
         path = _find_include(files[-1], values.pop("include"))
         if path.resolve() in [file.resolve() for file in files]:
             raise ConfigError(
                 f"{files[-1]}: include: circular, {path} includes this file; remove one include"
             )
-        values = _merge(read_yaml(path), values)
+        values = _merge(read_yaml(path, WORDS), values)
         files.append(path)
     return values, files
 

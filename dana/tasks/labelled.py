@@ -3,9 +3,8 @@
 A table is what :mod:`dana.corpus.readers` reads, or a folder with a folder of text files per label.
 """
 
-import re
-import warnings
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,41 +12,27 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from dana.core.errors import ConfigError, DataError, nearest
+from dana.core.errors import ConfigError, DataError
 from dana.corpus.inputs import Inputs
-from dana.corpus.text import normalise, wording
-from dana.tasks.kinds.base import label_name
+from dana.tasks.kinds.multi_label import MultiLabel
+from dana.tasks.kinds.single_label import SingleLabel
+from dana.tasks.kinds.token_labels import TokenLabels
+from dana.tasks.kinds.values import bit_of, is_blank, parts_of
+from dana.tasks.labelled_rows import FOLDS, clean, count_labels, fold_numbers, make_rows
+from dana.tasks.labels import ONE, Question, Shape, shape_of
+from dana.tasks.split_folders import find_places
+from dana.tasks.table_columns import (
+    NO_GROUP,
+    find_columns,
+    find_give_aways,
+    find_group,
+    id_column,
+    no_text,
+)
 from dana.tasks.table_files import files_of_classes, holds_classes, read_files, text_of
 
-FOLDS = 5
-MOST_IN_FOLDS = 5000  # rows; a larger table has one fixed split
-LABELS = (
-    "label",
-    "labels",
-    "class",
-    "category",
-    "target",
-    "sentiment",
-    "topic",
-    "intent",
-)  # usual names
-GROUPS = {
-    *("group", "document", "doc", "article", "abstract", "paper", "report", "page", "book"),
-    *("user", "username", "author", "writer", "speaker", "person", "patient", "customer"),
-    *("thread", "conversation", "dialogue", "dialog", "session", "case", "pmid"),
-}  # usual names of a column whose equal values belong together, also with "id" behind them
-NO_GROUP = "none"  # as --group: take no column
-FEWEST_GROUPS = 10  # values of a column that is proposed
-PAIRS = [
-    {"premise", "hypothesis"},
-    {"question", "answer"},
-    {"sentence1", "sentence2"},
-    {"text1", "text2"},
-]
-PAIRS += [{"question1", "question2"}, {"text_a", "text_b"}, {"sentence_a", "sentence_b"}]
-MOST_NUMBERS = 20  # distinct numbers of a label; more are values to predict by regression
-CARD = "write a task card (docs/reference/task-cards.md)"
-
+SPLIT = "split"  # in the form of a table, until it is divided
+INIT = Question("--kind {kind}", "--labels {words}")
 Table = str | Path | pd.DataFrame
 
 
@@ -55,21 +40,37 @@ class LabelledTexts(NamedTuple):
     """What :func:`read_labelled` reads of a table.
 
     Attributes:
-        texts: One row per text: ``id``, ``text``, ``label`` and ``fold``, the number of the fold
-            that tests it, -1 for none; and ``group``, if there is one.
+        texts: One row per text: ``id``, ``text``, ``label`` (a name; a list of names; a number) and
+            ``fold``, the number of the fold that tests it, -1 for none; and ``text_pair`` and
+            ``group``, if there are such.
         notes: What was recognised, what was left out and what looks odd, a sentence each.
         rows: Number of rows read.
-        columns: Column of the text, of the label and, if there is one, of the group.
+        columns: Column by role: of the text, of the label (a list, if several columns are labels)
+            and, if there are such, of the second text and the group.
         form: What else a reader of a table like it needs to know: ``separator`` and ``header`` of
             delimited text, ``id`` where there is a column of ids, ``text_documents`` where a file
             is a text.
+        kind: Name of the kind of label.
+        labels: Names of the labels, sorted; none of numbers.
     """
 
     texts: pd.DataFrame
     notes: list[str]
     rows: int
-    columns: dict[str, str]
+    columns: dict[str, Any]
     form: dict[str, Any]
+    kind: str
+    labels: list[str]
+
+    @property
+    def texts_by_label(self) -> dict[str, int]:
+        """Number of texts of each label, the most frequent first."""
+        return count_labels(self.texts["label"].map(_as_label))
+
+
+def _as_label(value: Any) -> Any:
+    """Return a label of ``texts`` as :mod:`dana.tasks.labelled_rows` has it."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def read_labelled(
@@ -77,68 +78,280 @@ def read_labelled(
     test: Table | None = None,
     folds: int | None = None,
     inputs: Inputs | None = None,
-    **names: str | None,
+    kind: str | None = None,
+    labels: Sequence[str] | None = None,
+    question: Question = INIT,
+    **names: str | Sequence[str] | None,
 ) -> LabelledTexts:
-    """Read, clean and divide a table of labelled texts, one label each.
+    """Read, clean and divide a table of labelled texts.
 
     Args:
-        table: A file, a folder with a folder per label, or a pandas table.
-        test: A table of the same columns with the only texts to test on.
+        table: A file, a folder with a folder per label (in folders of splits, or not), or a pandas
+            table.
+        test: A table of the same columns with the only texts to test on; None takes the folder
+            ``test`` of a folder of splits, if there is one.
         folds: Number of folds; 1 is a fixed split with a fifth to test on. None makes 5, or 1 above
             5,000 rows.
         inputs: How files are read.
-        names: The columns ``text``, ``label`` and ``group`` as far as they are named; see
-            :func:`find_columns`. Texts of a group (for example an author) stay in one fold, and so
-            do texts with the same words; a text whose group is missing is alone. Without a name
-            the group is found (:func:`find_group`), unless the texts to test on are given;
+        kind: Kind of the labels; None decides it by the labels (:func:`dana.tasks.labels.shape_of`).
+        labels: Names of the places of vectors of 0 and 1.
+        question: How to ask for what the labels do not tell.
+        names: The columns ``text``, ``text_pair``, ``label`` (several: each is a label, and has 0
+            and 1) and ``group`` as far as they are named; see
+            :func:`dana.tasks.table_columns.find_columns`. Texts of a group (for example an author)
+            stay in one fold, and so do texts with the same words; a text whose group is missing is
+            alone. Without a name the group is found
+            (:func:`dana.tasks.table_columns.find_group`), unless the texts to test on are given;
             ``none`` takes no group.
 
     Raises:
-        ConfigError: If a column is missing or not recognised, or `folds` does not fit.
+        ConfigError: If a column is missing or not recognised, labels do not tell their kind, or
+            `folds` does not fit.
         DataError: If a table cannot be read, or too little is left; names the rows.
     """
-    if folds is not None and (folds < 1 or test is not None):
-        raise ConfigError(f"--folds {folds}: must be at least 1, and left out with --test")
     notes: list[str] = []
     form: dict[str, Any] = {}
-    wanted = [name for name in (names.get("text"), names.get("label")) if name is not None]
-    inputs = replace(inputs or Inputs(), text_field=[*wanted, "text"])
-    frame = _read_table(table, notes, form, inputs)
-    takes_none = names.get("group") == NO_GROUP and NO_GROUP not in frame
-    if takes_none:
-        names["group"] = None
-    columns = find_columns(frame, names)
+    frame, test_frame = _read_tables(table, test, folds, _with_names(inputs, names), notes, form)
     group_notes: list[str] = []
-    if test is None and not takes_none and "group" not in columns:
-        group = find_group(frame, columns, folds or FOLDS, group_notes)
-        if group is not None:
-            columns["group"] = group
-    rows = _rows(frame, columns).assign(test=False)
-    if test is not None:
-        part = _read_table(test, notes, {}, replace(inputs, text_field=[*columns.values()]))
-        part.index = "test " + part.index
-        tests = _rows(part, find_columns(part, columns)).assign(test=True)
+    columns = _find_roles(frame, names, kind, folds, test_frame is not None, group_notes)
+    identifier = id_column(frame)
+    if identifier is not None:
+        form["id"] = identifier
+    shape, rows = _read_rows(frame, columns, kind, labels, question, notes)
+    notes += group_notes
+    if shape.kind in (SingleLabel.name, MultiLabel.name):
+        notes += find_give_aways(frame, columns, [str(label) for label in rows["label"]])
+    if test_frame is not None:
+        of_tests = find_columns(test_frame, columns, kind)
+        tests = make_rows(*_join_labels(test_frame, of_tests), shape).assign(test=True)
         rows = pd.concat([tests, rows])  # of equal rows the first stays
-    notes += [
-        f"text from column {columns['text']!r}, label from {columns['label']!r}",
-        *group_notes,
-        *_give_aways(frame, columns),
-    ]
     count = len(rows)
-    rows = _clean(rows, notes)
+    rows = clean(rows, shape.kind, notes)
+    if shape.kind == MultiLabel.name and rows["label"].map(len).eq(1).all():
+        way = question.command.format(kind=SingleLabel.name)
+        notes.append(f"every text has exactly one of the labels; {way} learns one label a text")
     if rows["id"].duplicated().any():
         rows["id"] = [str(number) for number in range(len(rows))]
-    rows["fold"] = (
-        np.where(rows["test"], 0, -1) if test is not None else _fold_numbers(rows, folds, notes)
-    )
-    kept = ["id", "text", "label", "fold"]
+    if test_frame is not None:
+        rows["fold"] = np.where(rows["test"], 0, -1)
+    else:
+        rows["fold"] = fold_numbers(rows, shape.kind, folds, notes)
+    texts = _as_texts(rows, columns)
+    names_of_labels = sorted(count_labels(rows["label"]))
+    return LabelledTexts(texts, notes, count, columns, form, shape.kind, names_of_labels)
+
+
+def _with_names(inputs: Inputs | None, names: Mapping[str, Any]) -> Inputs:
+    """Return how files are read, with the names of columns by which a header is known."""
+    wanted: list[str] = []
+    for role in ("text", "text_pair", "label"):
+        name = names.get(role)
+        if name is not None:
+            wanted += [name] if isinstance(name, str) else name
+    return replace(inputs or Inputs(), text_field=[*wanted, "text"])
+
+
+def _read_tables(
+    table: Table,
+    test: Table | None,
+    folds: int | None,
+    inputs: Inputs,
+    notes: list[str],
+    form: dict[str, Any],
+) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """Read the table and that of the texts to test on, if there are such."""
+    if folds is not None and (folds < 1 or test is not None):
+        raise ConfigError(f"--folds {folds}: must be at least 1, and left out with --test")
+    frame = _read_table(table, notes, form, inputs)
+    test_frame = None
+    if test is not None:
+        of_test = replace(inputs, text_field=[*dict.fromkeys([*inputs.text_field, *frame.columns])])
+        test_frame = _read_table(test, notes, {}, of_test)
+        test_frame.index = "test " + test_frame.index
+    if SPLIT in form:
+        return _divide(table, frame, form.pop(SPLIT), test_frame, folds, notes)
+    return frame, test_frame
+
+
+def _find_roles(
+    frame: pd.DataFrame,
+    names: dict[str, Any],
+    kind: str | None,
+    folds: int | None,
+    has_tests: bool,
+    notes: list[str],
+) -> dict[str, Any]:
+    """Find the columns of all roles; a sentence on the group goes to `notes`."""
+    takes_none = names.get("group") == NO_GROUP and NO_GROUP not in frame
+    if takes_none:
+        names = {**names, "group": None}
+    columns = find_columns(frame, names, kind)
+    if not has_tests and not takes_none and "group" not in columns:
+        group = find_group(frame, columns, folds or FOLDS, notes)
+        if group is not None:
+            columns["group"] = group
+    return columns
+
+
+def _read_rows(
+    frame: pd.DataFrame,
+    columns: Mapping[str, Any],
+    kind: str | None,
+    labels: Sequence[str] | None,
+    question: Question,
+    notes: list[str],
+) -> tuple[Shape, pd.DataFrame]:
+    """Decide what the labels are, and read the rows."""
+    where = _flag(columns["label"])
+    if not isinstance(columns["label"], str):
+        if labels is not None:
+            raise ConfigError("--labels: leave it out where columns are labels: they have names")
+        labels = columns["label"]
+    joined, single = _join_labels(frame, columns)
+    values = joined[single["label"]].tolist()
+    words = _count_words(joined[single["text"]])
+    shape = shape_of(values, where, kind, words, labels, question)
+    _check_text(joined, single, shape)
+    rows = make_rows(joined, single, shape).assign(test=False)
+    if shape.form == ONE:
+        _check_repeats(rows["label"], where)
+    notes.append(_describe_columns(columns))
+    if shape.form != ONE:
+        notes.append(shape.describe())
+    return shape, rows
+
+
+def _divide(
+    table: Table,
+    frame: pd.DataFrame,
+    splits: Sequence[str],
+    test: pd.DataFrame | None,
+    folds: int | None,
+    notes: list[str],
+) -> tuple[pd.DataFrame, pd.DataFrame | None]:
+    """Divide the texts of a folder of splits into those to train on, and those to test on, if there are such."""
+    is_test = np.array(splits) == "test"
+    if test is not None and is_test.any():
+        raise ConfigError(
+            f"--test: {table} has texts to test on, too; leave --test out, or give {table}/train"
+        )
+    if folds is not None and is_test.any():
+        raise ConfigError(
+            f"--folds {folds}: {table} has texts to test on, and is not divided into folds; give "
+            f"--folds with {table}/train, or leave it out"
+        )
+    counts = Counter(splits)
+    found = ", ".join(f"{split} ({count:,})" for split, count in counts.items())
+    dev = "; the texts of dev are trained on, too" if "dev" in counts else ""
+    notes.append(f"folders are splits: {found}{dev}")
+    if not is_test.any():
+        return frame, test
+    if is_test.all():
+        raise DataError(f"{table}: all texts are to test on; none is in a folder train")
+    return frame[~is_test], frame[is_test]
+
+
+def _flag(label: str | Sequence[str]) -> str:
+    """Write the label's column or columns as they are named on the command line."""
+    names = [label] if isinstance(label, str) else label
+    return " ".join(f"--label {name}" for name in names)
+
+
+def _join_labels(
+    frame: pd.DataFrame, columns: Mapping[str, Any]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Make one column of vectors of several columns of 0 and 1; return the table and the column by role.
+
+    Raises:
+        DataError: If a cell is neither 0 nor 1; names it.
+    """
+    label = columns["label"]
+    if isinstance(label, str):
+        return frame, dict(columns)
+    for name in label:
+        for row, value in zip(frame.index, frame[name], strict=True):
+            if not is_blank(value) and bit_of(value) is None:
+                raise DataError(
+                    f"{row}: {name} is {value!r}; of several columns of labels each is 0 or 1"
+                )
+    vectors = [
+        None if any(is_blank(value) for value in cells) else [bit_of(value) for value in cells]
+        for cells in zip(*(frame[name] for name in label), strict=True)
+    ]
+    joined = " ".join(label)
+    others = frame.drop(columns=[*label])
+    others[joined] = pd.Series(vectors, frame.index, dtype=object)
+    return others, {**columns, "label": joined}
+
+
+def _count_words(texts: pd.Series) -> list[int | None]:
+    """Count the words of each text, which may be a list of words."""
+    counts: list[int | None] = []
+    for text in texts:
+        words = None if is_blank(text) else parts_of(text)
+        if words is None and isinstance(text, str) and text.strip():
+            words = text.split()
+        counts.append(None if words is None else len(words))
+    return counts
+
+
+def _check_text(frame: pd.DataFrame, columns: Mapping[str, Any], shape: Shape) -> None:
+    """Refuse a column that holds no text, of labels of texts.
+
+    Raises:
+        ConfigError: If so.
+        DataError: If texts are lists of words, and one has not as many labels; names the row.
+    """
+    is_text = frame[columns["text"]].map(lambda cell: isinstance(cell, str))
+    if shape.kind != TokenLabels.name and not is_text.any():
+        words = _count_words(frame[columns["text"]])
+        for row, count, label in zip(frame.index, words, frame[columns["label"]], strict=True):
+            tags = None if is_blank(label) else parts_of(label)
+            if count is not None and tags is not None and len(tags) != count:
+                raise DataError(
+                    f"{row}: {count} words, but {len(tags)} labels; a label for each word, or the "
+                    "text as a string"
+                )
+        raise no_text(frame)
+    if shape.kind == TokenLabels.name and "text_pair" in columns:
+        raise ConfigError("--text-pair: leave it out where words have labels")
+
+
+def _check_repeats(labels: pd.Series, where: str) -> None:
+    """Refuse labels of which most stand once: no label, but a text or an id.
+
+    Raises:
+        ConfigError: If so.
+    """
+    count = labels.nunique()
+    if count > max(len(labels) // 2, 2):
+        raise ConfigError(
+            f"{where}: {count} values in {len(labels)} rows; give the column of a label that repeats"
+        )
+
+
+def _describe_columns(columns: Mapping[str, Any]) -> str:
+    label = columns["label"]
+    if isinstance(label, str):
+        words = f"label from column {label!r}"
+    else:
+        words = f"labels from the columns of 0 and 1 {', '.join(label)}; --label NAME takes one"
+    pair = f" and {columns['text_pair']!r}" if "text_pair" in columns else ""
+    return f"text from column {columns['text']!r}{pair}, {words}"
+
+
+def _as_texts(rows: pd.DataFrame, columns: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the rows with the columns that a card reads."""
+    kept = ["id", "text"]
+    if "text_pair" in columns:
+        kept.append("text_pair")
+    kept += ["label", "fold"]
     if "group" in columns:
         kept.append("group")
     texts = rows[kept].reset_index(drop=True)
-    identifier = _id_column(frame)
-    if identifier is not None:
-        form["id"] = identifier
-    return LabelledTexts(texts, notes, count, columns, form)
+    for name in ("text", "label"):
+        texts[name] = [[*value] if isinstance(value, tuple) else value for value in texts[name]]
+    return texts
 
 
 def _read_table(
@@ -149,9 +362,10 @@ def _read_table(
         frame = table.reset_index(drop=True)
         table = "the table"
     elif holds_classes(Path(table)):
-        frame = _read_folder(Path(table))
+        frame = _read_folder(Path(table), notes, form)
         form["text_documents"] = "file"
     else:
+        _refuse_files_of_splits(Path(table))
         frame = read_files(str(table), notes, form, inputs)
     frame.columns = frame.columns.map(str)
     if twice := [*frame.columns[frame.columns.duplicated()]]:
@@ -165,323 +379,45 @@ def _read_table(
     )
 
 
-def _read_folder(folder: Path) -> pd.DataFrame:
-    """Read a folder with a folder of text files per label."""
-    rows = []
-    names = []
-    for path in files_of_classes(folder):
-        name = path.relative_to(folder)
-        names.append(str(name))
-        rows.append((name.parts[0], text_of(path)))
-    return pd.DataFrame(rows, columns=["label", "text"], index=pd.Index(names))
-
-
-def find_columns(frame: pd.DataFrame, names: Mapping[str, str | None]) -> dict[str, str]:
-    """Find the columns of text and label by their names and values.
-
-    Args:
-        frame: The table.
-        names: Columns by role: ``text``; None takes the column ``text``, or else the one with the
-            most words. ``label``; None takes one with a usual name, or else the only one whose
-            values repeat. ``group``.
+def _refuse_files_of_splits(folder: Path) -> None:
+    """Refuse a folder with a file to train on and one to test on, which would be one table.
 
     Raises:
-        ConfigError: If a named column is missing, none or several could be meant, or the label is
-            not one class a text.
+        DataError: If so; says what to give instead.
     """
-    columns, remaining = (
-        {role: name for role, name in names.items() if name is not None},
-        [*map(str, frame)],
-    )
-    every = ", ".join(remaining)
-    for role, name in columns.items():
-        if name not in frame:
-            raise ConfigError(
-                f"--{role} {name}: no such column{nearest(name, remaining)}; the columns are {every}"
-            )
-    remaining = [name for name in remaining if name not in columns.values()]
-    if "text" not in columns:
-        words = {
-            name: sum(len(cell.split()) for cell in frame[name] if isinstance(cell, str))
-            for name in remaining
-        }
-        if any(pair <= {*map(str.lower, remaining)} for pair in PAIRS):
-            raise ConfigError(
-                f"two columns of {every} are a pair of texts: {CARD}; or name one by --text"
-            )
-        columns["text"] = (
-            "text" if "text" in remaining else max(words, key=words.__getitem__, default="")
-        )
-        if not words.get(columns["text"]):
-            raise ConfigError(f"no column holds text; name it by --text; the columns are {every}")
-        remaining.remove(columns["text"])
-    if "label" not in columns:
-        usual = [
-            name
-            for label in LABELS
-            for name in remaining
-            if name.lower().rpartition(".")[2] == label
-        ]
-        repeats = [
-            name for name in remaining if 1 < frame[name].astype(str).nunique() <= len(frame) // 2
-        ]
-        repeats = [
-            name for name in repeats if _dates(frame[name]) is None and not _is_measure(frame[name])
-        ]
-        if not usual and len(repeats) != 1:
-            reason = (
-                f"{', '.join(repeats)} could hold the label"
-                if repeats
-                else f"no column of {every} repeats"
-            )
-            raise ConfigError(f"{reason}: name it by --label; for several labels a text {CARD}")
-        columns["label"] = (usual or repeats)[0]
-    _check_label(frame[columns["label"]], f"--label {columns['label']}")
-    return columns
-
-
-def find_group(
-    frame: pd.DataFrame, columns: Mapping[str, str], parts: int, notes: list[str]
-) -> str | None:
-    """Find the column whose equal values belong to one document or person.
-
-    Texts of one document are alike beyond their label, so a test on some of them after training on
-    the others is too easy.
-
-    Args:
-        frame: The table.
-        columns: The columns of text and label, which are no group.
-        parts: Number of parts that the table is divided into; a group needs as many values.
-        notes: Gets a sentence on the column that is taken, or else on one that is worth a look.
-
-    Returns:
-        The column whose name says that it is a group, if its values repeat, of several the one of
-        the fewest values; else None.
-    """
-    values = {
-        name: _values(frame[name])
-        for name in map(str, frame)
-        if name not in (columns["text"], columns["label"])
-    }
-    repeating = {
-        name: column
-        for name, column in values.items()
-        if parts <= column.nunique() < column.size
-        and column.value_counts().max() <= 2 * column.size / parts
-    }
-    by_size = sorted(repeating, key=lambda name: repeating[name].nunique())
-    for name in by_size:
-        if _is_group_name(name):
-            notes.append(
-                f"texts with the same {name} stay in one fold ({_count_values(repeating[name])}); "
-                f"--group {NO_GROUP} divides them"
-            )
-            return name
-    for name in by_size:
-        if _could_be_group(repeating[name]):
-            notes.append(
-                f"{name} repeats ({_count_values(repeating[name])}): if it names a document or an "
-                f"author, give --group {name}, or texts of one are trained on and tested"
-            )
-            return None
-    return None
-
-
-def _values(column: pd.Series) -> pd.Series:
-    """Return the values of a column as text, without the empty ones."""
-    texts = column.dropna().astype(str).str.strip()
-    return texts[texts != ""]
-
-
-def _is_group_name(name: str) -> bool:
-    """Return whether a column's name is one of :data:`GROUPS`, also as ``doc_id`` or ``DocID``."""
-    letters = re.sub(r"[^a-z]", "", name.lower().rpartition(".")[2])
-    return letters in GROUPS or letters.removesuffix("id") in GROUPS
-
-
-def _could_be_group(column: pd.Series) -> bool:
-    """Return whether values repeat as those of a group: many, twice on average, and no dates or measures.
-
-    Numbers are measures unless equal ones follow each other, as those of the parts of a document
-    do.
-    """
-    count = column.nunique()
-    if count < FEWEST_GROUPS or column.size < 2 * count or _dates(column) is not None:
-        return False
-    if pd.to_numeric(column, errors="coerce").notna().all():
-        stretches = int((column != column.shift()).sum())
-        return stretches <= 1.2 * count
-    return True
-
-
-def _count_values(column: pd.Series) -> str:
-    return f"{column.nunique():,} values in {column.size:,} rows"
-
-
-def _check_label(label: pd.Series, flag: str) -> None:
-    """Refuse labels that are not one class a text."""
-    values = {str(value).strip() for value in label.dropna()} - {""}
-    atoms = [{atom.strip() for value in values for atom in value.split(mark)} for mark in ";|,"]
-    if label.map(type).isin([list, np.ndarray]).any() or min(map(len, atoms)) < len(values):
-        raise ConfigError(f"{flag}: several labels a text; for them {CARD} with kind: multi_label")
-    if _is_measure(label):
-        raise ConfigError(
-            f"{flag}: {len(values)} different numbers; to predict them {CARD} with kind: regression"
-        )
-    if len(values) > max(len(label) // 2, 2):
-        raise ConfigError(
-            f"{flag}: {len(values)} values in {len(label)} rows; give the column of a label that repeats"
-        )
-
-
-def _is_measure(column: pd.Series) -> bool:
-    """Return whether a column holds numbers, more different ones than a label has."""
-    return column.astype(str).nunique() > MOST_NUMBERS and bool(
-        pd.to_numeric(column, errors="coerce").notna().all()
-    )
-
-
-def _dates(column: pd.Series) -> pd.Series | None:
-    """Parse a column of dates; None if it holds anything else."""
-    texts = column.astype(str)
-    if pd.to_numeric(texts, errors="coerce").notna().any():
-        return None
-    with warnings.catch_warnings(action="ignore"):
-        dates = pd.to_datetime(texts, errors="coerce", format="mixed", utc=True)
-    return dates if dates.notna().all() else None
-
-
-def _id_column(frame: pd.DataFrame) -> str | None:
-    """Return the column of ids, if there is one."""
-    return next((str(name) for name in frame if str(name).lower() in ("id", "doc_id")), None)
-
-
-def _rows(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
-    """Make the columns id, text, label, group and words; an empty text or label is an empty string."""
-    texts = [normalise(cell) if isinstance(cell, str) else "" for cell in frame[columns["text"]]]
-    column = frame[columns["label"]].astype(object)
-    labels = [label_name(value) if str(value).strip() else "" for value in column.fillna("")]
-    name = _id_column(frame)
-    ids = [normalise(str(value)) for value in frame[name]] if name else frame.index
-    cells = frame[columns["group"]].astype(object).fillna("") if "group" in columns else frame.index
-    group = [
-        normalise(str(cell)) or row for cell, row in zip(cells, frame.index, strict=True)
-    ]  # of none: a group alone
-    parts = {
-        "id": [*ids],
-        "text": texts,
-        "label": labels,
-        "group": group,
-        "words": [*map(wording, texts)],
-    }
-    return pd.DataFrame(parts, index=frame.index)
-
-
-def _clean(rows: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Drop the rows that cannot be used; name them in `notes`.
-
-    Raises:
-        DataError: If fewer than two classes are left, or of texts to test on fewer than two.
-    """
-    has_tests = rows["test"].any()
-    reasons = {
-        "without a text": lambda rows: rows["text"] == "",
-        "without a label": lambda rows: rows["label"] == "",
-        "repeated, with the same label": lambda rows: rows.duplicated(["text", "label"]),
-        "of one text under several labels": lambda rows: rows.duplicated("text", keep=False),
-        "to test, of a class that none trains": lambda rows: (
-            ~rows["label"].isin(rows["label"][~rows["test"]])
-        ),
-        "of a class with a single text": lambda rows: (
-            rows.groupby("label")["words"].transform("nunique") < 2
-        ),
-    }
-    for reason, is_unusable in reasons.items():
-        unusable = is_unusable(rows)
-        if unusable.any():
-            notes.append(
-                f"left out: {unusable.sum():,} {reason} ({list_names(rows.index[unusable], 3)})"
-            )
-            rows = rows[~unusable]
-    if rows["label"].nunique() < 2 or (has_tests and rows["test"].sum() < 2):
+    if not folder.is_dir():
+        return
+    stems = {path.name.partition(".")[0]: path for path in folder.iterdir() if path.is_file()}
+    if "train" in stems and "test" in stems:
         raise DataError(
-            f"{len(rows)} texts, not of two classes or more{' with two texts to test on' if has_tests else ''}, "
-            f"are left; {'; '.join(notes)}"
+            f"{folder}: its files are splits; give them: {stems['train']} --test {stems['test']}"
         )
-    return rows
 
 
-def list_names(names: Iterable[str], count: int = 12) -> str:
-    """List the first of some names, and how many more there are."""
-    every = [*names]
-    return ", ".join(every[:count]) + (
-        f" and {len(every) - count:,} more" if len(every) > count else ""
-    )
-
-
-def _fold_numbers(rows: pd.DataFrame, folds: int | None, notes: list[str]) -> np.ndarray:
-    """Divide rows into stratified folds; those with the same words or group stay together.
-
-    Returns:
-        The fold of each row, int64 of shape (rows,); with one fold, 0 for a fifth and -1 for the
-        rest.
+def _read_folder(folder: Path, notes: list[str], form: dict[str, Any]) -> pd.DataFrame:
+    """Read a folder with a folder of text files per label; the splits of its texts go to `form`.
 
     Raises:
-        ConfigError: If there are fewer groups, or texts in the largest class, than folds.
+        DataError: If a name may be that of a split or a label.
     """
-    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
-
-    folds = folds or (FOLDS if len(rows) <= MOST_IN_FOLDS else 1)
-    parts = folds if folds > 1 else FOLDS
-    group, before = pd.Series(range(len(rows)), rows.index), pd.Series(dtype=int)
-    while not group.equals(before):  # rows that are linked over others, too
-        before = group
-        group = (
-            before.groupby(rows["words"]).transform("min").groupby(rows["group"]).transform("min")
-        )
-    sizes = rows["label"].value_counts()
-    if min(int(sizes.max()), group.nunique()) < parts:
-        sets = f"texts that share words or --group stay together: {group.nunique()} sets; largest class: {sizes.max()}"
-        raise ConfigError(f"{parts} folds are too many: {sets}; give fewer by --folds")
-    if rare := [f"{label} ({size})" for label, size in sizes.items() if size < parts]:
+    files = files_of_classes(folder)
+    names = [path.relative_to(folder) for path in files]
+    places = find_places(str(folder), names)
+    unlabelled = [name for name, place in zip(names, places, strict=True) if place.label is None]
+    if unlabelled:
+        where = folder / unlabelled[0].parent
         notes.append(
-            f"fewer texts than the {parts} folds, so that some do not test them: {', '.join(rare)}"
+            f"left out: {len(unlabelled):,} unlabelled; to choose from them: --pool {where}"
         )
-    kind = StratifiedKFold if group.is_unique else StratifiedGroupKFold
-    numbers = np.zeros(len(rows), dtype=np.int64)
-    with warnings.catch_warnings(action="ignore"):  # of rare classes
-        for number, (_, test) in enumerate(
-            kind(parts, shuffle=True, random_state=0).split(rows, rows["label"], group)
-        ):
-            numbers[test] = number
-    return numbers if folds > 1 else np.where(numbers == 0, 0, -1)
-
-
-def _give_aways(frame: pd.DataFrame, columns: Mapping[str, str]) -> list[str]:
-    """Name ids, groups and dates that tell the label: by prefix, group or month, ten times better than one class."""
-    label, notes = frame[columns["label"]].astype(str), []
-    for name in frame.columns.difference([columns["text"], columns["label"]], sort=False):
-        keys, dates = frame[name].astype(str), _dates(frame[name])
-        if name != columns.get("group"):
-            if dates is None and not keys.is_unique:
-                continue
-            keys = (
-                keys.str.extract(r"^(\D*)", expand=False)
-                if dates is None
-                else dates.dt.strftime("%Y-%m")
-            )
-        table = pd.crosstab(keys, label)
-        table = table[table.sum(axis=1) > 1]
-        errors = int((table.sum(axis=1) - table.max(axis=1)).sum())
-        if table.to_numpy().sum() > len(frame) / 2 and errors * 10 <= len(frame) - int(
-            label.value_counts().max()
-        ):
-            usual = table.idxmax(axis=1).items()
-            rules = [
-                f"{key!r} is {value} ({list_names(frame.index[keys == key], 2)})"
-                for key, value in usual
-            ]
-            notes.append(
-                f"{name} gives the label away: {list_names(rules, 3)}; only texts are read, but look why"
-            )
-    return notes
+    rows = []
+    index = []
+    splits = []
+    for path, name, place in zip(files, names, places, strict=True):
+        if place.label is None:
+            continue
+        rows.append((place.label, text_of(path)))
+        index.append(str(name))
+        splits.append(place.split)
+    if any(splits):
+        form[SPLIT] = splits
+    return pd.DataFrame(rows, columns=["label", "text"], index=pd.Index(index, dtype=object))

@@ -20,6 +20,7 @@ from dana.core.settings import (
 
 AUTO = "auto"
 MARKERS = "markers"
+BALANCED = "balanced"  # a class weight: the inverse of the number of texts of the class
 EVALUATE = ("last", "best")
 POOLINGS = ("cls", "mean", MARKERS)
 MOST_SEEDS = 100_000  # of a number of seeds

@@ -11,7 +11,7 @@ from transformers import AutoModelForMaskedLM
 import dana
 from dana.cli.main import main
 from dana.core.artifacts import read_manifest
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import ConfigError, DanaError, DataError
 from tests import toy_kinds, toy_pairs, toy_task
 from tests.api.conftest import FAST, launch
 from tests.scoring.on_disk import contents_made
@@ -182,6 +182,11 @@ def test_a_card_is_found_in_the_folders_of_task_path(checkpoint, tmp_path, monke
 ROW = {"text": "a", "label": "x"}
 
 
+def alike(*rows):
+    """Splits of the same rows."""
+    return {"train": [*rows], "dev": [*rows], "test": [*rows]}
+
+
 @pytest.mark.parametrize(
     ("task", "settings", "error", "names"),
     [
@@ -202,43 +207,43 @@ ROW = {"text": "a", "label": "x"}
             DataError,
             ["train[0]", "'label'", "nan"],
         ),
-        ({"train": [{**ROW, "text": 3}]}, {}, DataError, ["train[0]", "'text'", "int"]),
-        ({"train": [{**ROW, "label": " "}]}, {}, DataError, ["train[0]", "' '", "empty"]),
+        (alike({**ROW, "text": 3}), {}, DataError, ["train[0]", "'text'", "int"]),
+        (alike(ROW, {**ROW, "label": " "}), {}, DataError, ["train[1]", "' '", "empty"]),
         (
-            {"train": [ROW, {**ROW, "label": 1}]},
+            alike(ROW, {**ROW, "label": 1}),
             {},
             DataError,
             ["train[1]", "a number", "str", "train[0]"],
         ),
         (
-            {"train": [{**ROW, "label": 1}, {**ROW, "label": True}]},
+            alike({**ROW, "label": 1}, {**ROW, "label": True}),
             {},
             DataError,
             ["train[1]", "bool", "a number"],
         ),
-        ({"train": [{**ROW, "id": None}]}, {}, DataError, ["train[0]", "'id'", "None"]),
-        ({"train": [ROW]}, {"kind": "regression"}, DataError, ["train[0]", "'x'"]),
+        (alike({**ROW, "id": None}), {}, DataError, ["train[0]", "'id'", "None"]),
+        (alike(ROW), {"kind": "regression"}, DataError, ["train[0]", "'x'"]),
         (
-            {"train": [{"text": ["a"], "label": "O"}]},
+            alike({"text": ["a"], "label": "O"}),
             {"kind": "token_labels"},
             DataError,
             ["train[0]", "'O'"],
         ),
         (
-            {"train": [{"text": ["a", " "], "label": ["O", "O"]}]},
+            alike({"text": ["a", " "], "label": ["O", "O"]}),
             {"kind": "token_labels"},
             DataError,
             ["'text'"],
         ),
         (
-            {"train": [ROW]},
+            alike(ROW),
             {"text_pair_field": "b"},
             DataError,
             ["train[0]", "'b'", "text_pair_field"],
         ),
-        ({"train": [ROW]}, {"kind": "list"}, ConfigError, ["list", "single_label"]),
+        (alike(ROW), {"kind": "list"}, ConfigError, ["list", "single_label"]),
         (
-            {"train": [ROW]},
+            alike(ROW),
             {"kind": "regression", "metric": "macro_f1"},
             ConfigError,
             ["metric='macro_f1'", "pearson"],
@@ -284,3 +289,80 @@ def test_a_launched_script_makes_it_too(
     model, _ = dana.load_model(out / "adapted")
     for name, value in adaptation[0].state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], value, atol=1e-6, rtol=0)
+
+
+LABELLED = [{"text": f"brass {n}", "label": ["bird", "metal"][: n % 3]} for n in range(12)]
+BITS = [[int(name in row["label"]) for name in ("bird", "metal")] for row in LABELLED]
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings"),
+    [
+        (LABELLED, {"kind": "multi_label"}),
+        ([{**row, "label": str(row["label"])} for row in LABELLED], {}),
+        (
+            [{**row, "label": bits} for row, bits in zip(LABELLED, BITS, strict=True)],
+            {"labels": ["bird", "metal"]},
+        ),
+        (
+            pd.DataFrame(
+                {
+                    "text": [row["text"] for row in LABELLED],
+                    "bird": [bird for bird, _ in BITS],
+                    "metal": [bool(metal) for _, metal in BITS],
+                }
+            ),
+            {"label_field": ["bird", "metal"]},
+        ),
+    ],
+)
+def test_several_labels_in_any_form_give_the_same_results(rows, settings, checkpoint):
+    once = {**SEEDS, "seeds": 1}
+    expected = dana.finetune(checkpoint, dict.fromkeys(("train", "dev", "test"), LABELLED), **once)
+    results = dana.finetune(
+        checkpoint, dict.fromkeys(("train", "dev", "test"), rows), **settings, **once
+    )
+    assert "micro_f1" in results
+    pd.testing.assert_frame_equal(*(table.drop(columns="seconds") for table in (results, expected)))
+
+
+@pytest.mark.parametrize(
+    ("labels", "settings", "names"),
+    [
+        ([[0, 1], [1, 0]], {"kind": "multi_label"}, ["vector of 0 and 1", "labels=['name1'"]),
+        (["a|b", "c|d"], {}, ["kind='single_label'", "kind='multi_label'"]),
+        ([*range(24)], {}, ["kind='single_label'", "kind='regression'"]),
+        ([[1, 0], [0, 1]], {"labels": ["a", "a"]}, ["2 different names"]),
+        ([["a"], ["a", "b"]], {"kind": "single_label"}, ["train[1]", "2 labels"]),
+        ([["a", "a"], ["b", "a"]], {}, ["train[0]", "'a' occurs twice"]),
+        (["a", "b"], {"label_field": ["x", "y"]}, ["train[0]", "'x'"]),
+        (["a", "b"], {"metric": "pearson"}, ["kind=single_label"]),
+    ],
+)
+def test_labels_that_do_not_tell_or_fit_are_refused(labels, settings, names, checkpoint):
+    rows = [{"text": f"a brass {n}", "label": label} for n, label in enumerate(labels * 4)]
+    splits = dict.fromkeys(("train", "dev", "test"), rows)
+    refused(DanaError, names, dana.finetune, checkpoint, splits, **settings, **SEEDS)
+
+
+def test_balanced_classes_change_a_fine_tuning_and_a_probe_and_none_is_the_default(
+    checkpoint, tmp_path
+):
+    card = toy_task.write_task(tmp_path)
+    rows = [
+        json.loads(line) for line in (tmp_path / "toy" / "train.jsonl").read_text().splitlines()
+    ]
+    rare = [row for row in rows if row["label"] == "bird"][6:]
+    toy_task.write_split(tmp_path / "toy", "train", [row for row in rows if row not in rare])
+    once = {**SEEDS, "seeds": 1}
+    plain, none, balanced = (
+        dana.finetune(checkpoint, card, **once, **weight).drop(columns="seconds")
+        for weight in ({}, {"class_weight": "none"}, {"class_weight": "balanced"})
+    )
+    pd.testing.assert_frame_equal(plain, none)
+    assert not plain.equals(balanced)
+    probes = [
+        dana.probe({"base": checkpoint}, card, sizes=[40], draws=2, **weight)["mean"].tolist()
+        for weight in ({}, {"class_weight": "none"}, {"class_weight": "balanced"})
+    ]
+    assert probes[0] == probes[1] != probes[2]

@@ -20,7 +20,7 @@ from dana.finetuning.results import (
 from dana.models.classifier import new_classifier
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example, overlap, read_splits
-from dana.tasks.kinds import find_kind
+from dana.tasks.kinds import KINDS, find_kind
 from dana.tasks.kinds.single_label import SingleLabel
 from dana.tasks.tables import collapse_warning, data_warnings
 from dana.train.execution import Precision
@@ -352,3 +352,58 @@ def test_results_are_read_back_bit_for_bit(toy_card, tmp_path):
     tables = [pq.read_table(tmp_path / part / "predictions.parquet") for part in "ab"]
     assert joined["adaptation"].to_pylist() == [0] * 5 + [1] * 5
     assert joined.drop(["adaptation"]) == pa.concat_tables(tables).drop(["adaptation"])
+
+
+@pytest.mark.parametrize("name", ["single_label", "multi_label", "token_labels"])
+def test_the_weighted_loss_of_a_batch_is_that_of_its_parts_and_of_repeated_texts(name):
+    kind = KINDS[name](("a", "b", "c"))
+    labels = {
+        "single_label": [0, 0, 0, 0, 1, 1],
+        "multi_label": [(0,), (0,), (0,), (), (0, 1), (1,)],
+        "token_labels": [(0, 0), (0, 0), (1, 1)],
+    }[name]
+    targets = kind.loss_labels(labels)
+    weights = torch.from_numpy(kind.class_weights(targets))
+    rows = torch.from_numpy(targets)
+    rows = rows.double() if name == "multi_label" else rows
+    logits = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    loss = kind.loss(logits, rows, weights)
+    for cut in (1, 2, 5):
+        first = kind.loss(logits[:cut], rows[:cut], weights) * cut
+        rest = kind.loss(logits[cut:], rows[cut:], weights) * (6 - cut)
+        assert torch.isclose((first + rest) / 6, loss, rtol=1e-12)
+    if name != "multi_label":
+        order = torch.tensor([0, 1, 2, 3, 4, 5, 4, 5])  # as often as the other class
+        assert torch.isclose(kind.loss(logits[order], rows[order]), loss, rtol=1e-6)
+    else:
+        every = [
+            torch.nn.functional.binary_cross_entropy_with_logits(
+                logits[:, label][rows[:, label] == bit],
+                rows[:, label][rows[:, label] == bit],
+            )
+            for label in (0, 1)
+            for bit in (0, 1)
+        ]
+        absent = torch.nn.functional.binary_cross_entropy_with_logits(logits[:, 2], rows[:, 2])
+        halves = [(every[0] + every[1]) / 2, (every[2] + every[3]) / 2, absent]
+        assert torch.isclose(sum(halves) / 3, loss, rtol=1e-6), "a label's two sides count alike"
+    assert torch.equal(kind.loss(logits, rows, None), kind.loss(logits, rows)), "by default none"
+
+
+def test_a_rare_class_is_predicted_more_often_with_balanced_classes(toy_card, checkpoint, splits):
+    rare = [n for n, label in enumerate(splits["train"].labels) if label == 2][5:]
+    kept = np.setdiff1d(np.arange(len(splits["train"].tokens)), rare)
+    train = splits["train"]
+    splits["train"] = replace(
+        train,
+        tokens=[train.tokens[row] for row in kept],
+        labels=train.labels[kept],
+        loss_labels=train.loss_labels[kept],
+    )
+    counts = []
+    for weight in (None, "balanced"):
+        card = replace(toy_card, class_weight=weight)
+        preset = replace(toy_card.preset("quick"), epochs=2)
+        _, result = run_seed(checkpoint, splits, card, preset, 0, FLOAT32)
+        counts.append(float(result.outputs[:, 2].mean()))
+    assert counts[1] > counts[0] + 0.03

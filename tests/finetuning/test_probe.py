@@ -1,5 +1,7 @@
 """The linear probe of frozen vectors: draws of labels, folds, kinds of labels and what is too little."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -18,6 +20,7 @@ from dana.finetuning.probe import (
     strata_of,
     text_keys,
 )
+from dana.finetuning.result_model import vectors_pipeline
 from dana.tasks.examples import Example
 from dana.tasks.kinds.multi_label import MultiLabel
 from dana.tasks.kinds.regression import Regression
@@ -201,3 +204,66 @@ def test_what_is_too_little_is_predicted_all_the_same():
     assert choose_strength(single) == USUAL_STRENGTH
     alike = LabelledVectors(vectors, one_class, THREE, "macro_f1", keys)
     assert choose_strength(alike) == USUAL_STRENGTH
+
+
+def skewed(count=300, share=0.1, seed=1):
+    """Vectors of two classes that overlap, of which one is rare; labels and keys."""
+    random = np.random.default_rng(seed)
+    labels = (random.random(count) < share).astype(np.int64)
+    vectors = random.normal(size=(count, 4))
+    vectors[:, 0] += labels
+    return vectors, labels, random.integers(0, 2**63, count).astype(np.uint64)
+
+
+def test_balanced_classes_are_those_of_a_fit_to_repeated_texts():
+    vectors, labels, _ = skewed()
+    rare = np.flatnonzero(labels)
+    common = np.flatnonzero(labels == 0)
+    times = len(common) // len(rare)
+    train = np.concatenate([common[: times * len(rare)], rare])
+    repeated = np.concatenate([common[: times * len(rare)], np.repeat(rare, times)])
+    test = np.arange(len(labels))
+    two = SingleLabel.from_count(2)
+    plain, balanced, copies = (
+        probe_scores(vectors, labels, two, rows, test, 1e3, weight)
+        for rows, weight in ((train, None), (train, "balanced"), (repeated, None))
+    )
+    # Standardised by other means, but with so weak a penalty that the fits are the same.
+    assert (balanced == copies).mean() > 0.98
+    assert balanced.sum() > 2 * plain.sum(), "the rare class is predicted more often"
+    sets = np.empty(len(labels), dtype=object)
+    sets[:] = [(1,) if label else () for label in labels]
+    of_sets = probe_scores(vectors, sets, MultiLabel(("a", "b")), train, test, 1e3, "balanced")
+    assert [row == (1,) for row in of_sets] == balanced.astype(bool).tolist()
+
+
+def test_the_weighted_loss_chooses_the_penalty_of_balanced_classes():
+    vectors, labels, keys = skewed(share=0.05)
+    texts = LabelledVectors(vectors, labels, SingleLabel.from_count(2), "macro_f1", keys)
+    balanced = replace(texts, class_weight="balanced")
+    numbers = fold_numbers(keys, texts.strata)
+    losses = np.zeros(len(STRENGTHS))
+    for number in range(3):
+        train, test = np.flatnonzero(numbers != number), np.flatnonzero(numbers == number)
+        mean, std = vectors[train].mean(0), vectors[train].std(0)
+        every = np.concatenate([labels[train], labels[test]])
+        weights = len(every) / (2 * np.bincount(every))
+        for row, strength in enumerate(STRENGTHS):
+            model = LogisticRegression(C=strength, class_weight="balanced", max_iter=500)
+            model.fit((vectors[train] - mean) / std, labels[train])
+            likely = model.predict_proba((vectors[test] - mean) / std)
+            actual = labels[test]
+            losses[row] -= (weights[actual] * np.log(likely[np.arange(len(test)), actual])).sum()
+    assert choose_strength(balanced) == STRENGTHS[int(losses.argmin())]
+    assert np.array_equal(cross_validated(texts), cross_validated(replace(texts))), "as before"
+    assert not np.array_equal(cross_validated(texts), cross_validated(balanced))
+
+
+@pytest.mark.parametrize("weight", [None, "balanced"])
+def test_the_pipeline_that_is_saved_predicts_what_the_probe_does(weight):
+    vectors, labels, _ = skewed()
+    rows = np.arange(len(labels))
+    two = SingleLabel.from_count(2)
+    pipeline = vectors_pipeline(vectors, labels.tolist(), two, 0.1, weight)
+    names = probe_scores(vectors, labels, two, rows, rows, 0.1, weight).astype(str)
+    assert pipeline.predict(vectors).tolist() == names.tolist()

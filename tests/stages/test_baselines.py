@@ -135,3 +135,28 @@ def test_the_best_baseline_is_a_question_and_a_model_below_it_is_said_so(tmp_pat
     assert low < result["baselines"]["tfidf"]["mean"] < high
     decisions = {(row["a"], row["b"]): row["decision"] for row in result["verdicts"]}
     assert decisions == {("dana", "base"): "better", ("dana", "tfidf"): "worse"}
+
+
+def test_balanced_classes_raise_the_share_of_a_rare_one_in_the_linear_baselines(tmp_path):
+    card = toy_task.write_task(tmp_path)
+    rows = [row for row in toy_task.rows(300, 1) if row["label"] != "bird"]
+    birds = [row for row in toy_task.rows(300, 1) if row["label"] == "bird"][:24]
+    wrong = [{**row, "label": "metal"} for row in birds[8:]]  # more than are labelled right
+    toy_task.write_split(tmp_path / "toy", "train", [*rows, *wrong, *birds[:8]])
+    counts, scores = [], []
+    for name, weight in (("plain", None), ("none", "none"), ("balanced", "balanced")):
+        scores.append(baselines(card, tmp_path / name, class_weight=weight))
+        counts.append(
+            {
+                baseline: pq.read_table(tmp_path / name / baseline / "predictions.parquet")
+                .column("prediction")
+                .to_pylist()
+                .count(2)
+                for baseline in BASELINES
+            }
+        )
+    assert scores[0] == scores[1]
+    assert scores[2]["majority"] == scores[0]["majority"]
+    for name in ("tfidf", "vectors"):
+        assert counts[2][name] > counts[0][name]
+        assert scores[2][name]["mean"] > scores[0][name]["mean"]

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -74,9 +75,9 @@ def test_two_models_are_fitted_to_the_same_labels(checkpoint, tmp_path, monkeypa
     drawn = []
     from dana.stages import probe
 
-    def remember(vectors, labels, kind, train, test, strength):
+    def remember(vectors, labels, kind, train, test, *settings):
         drawn.append(train.tolist())
-        return original(vectors, labels, kind, train, test, strength)
+        return original(vectors, labels, kind, train, test, *settings)
 
     original = probe.probe_scores
     monkeypatch.setattr(probe, "probe_scores", remember)
@@ -270,3 +271,31 @@ def test_the_python_function_gives_the_rows_of_the_command(checkpoint, tmp_path)
     assert list(table["measure"]) == ["12 labels", "all 120 labels", "neighbours"]
     with pytest.raises(ConfigError, match=r"dana.probe: unknown keyword 'drawz'"):
         dana.probe({"base": checkpoint}, card, drawz=2)
+
+
+def test_balanced_classes_by_setting_of_the_probe_or_card_and_none_turns_them_off(
+    checkpoint, tmp_path
+):
+    card = toy_task.write_task(tmp_path)
+    other = toy_task.write_task(tmp_path / "other", class_weight="balanced")
+    for folder in (tmp_path, tmp_path / "other"):
+        rows = [row for row in toy_task.rows(150, 1) if row["label"] != "bird"]
+        rare = [row for row in toy_task.rows(150, 1) if row["label"] == "bird"][:8]
+        toy_task.write_split(folder / "toy", "train", [*rows, *rare])
+    balanced = replace(FEW, class_weight="balanced")
+    runs = {
+        "plain": (card, FEW, None),
+        "by the probe": (card, balanced, None),
+        "by fine-tuning": (card, FEW, "balanced"),
+        "by the card": (other, FEW, None),
+        "turned off": (other, replace(FEW, class_weight="none"), None),
+        "the probe wins": (card, balanced, "none"),
+    }
+    means = {}
+    for name, (path, settings, weight) in runs.items():
+        metrics, _ = probed(checkpoint, path, tmp_path / name, settings, class_weight=weight)
+        means[name] = [row["scores"] for row in metrics["sizes"]]
+    assert means["plain"] == means["turned off"]
+    same = ("by the probe", "by fine-tuning", "by the card", "the probe wins")
+    assert all(means[name] == means["by the probe"] for name in same)
+    assert means["by the probe"] != means["plain"]

@@ -8,6 +8,7 @@ import toy_task
 import yaml
 
 from dana.core.errors import ConfigError, DataError
+from dana.finetuning.settings import FinetuneSettings
 from dana.tasks.card import SPLITS, TaskCard, Template, find_card, load_card
 from dana.tasks.examples import Example, read_split
 from dana.tasks.finder import TASK_PATH, add_to_task_path, card_files, card_names
@@ -354,3 +355,68 @@ def test_a_bad_include_is_refused_with_its_file(tmp_path, values, says):
     message = refusal(TaskCard.read, write(tmp_path / "mine.yaml", **values))
     assert "mine.yaml" in message
     assert says in message
+
+
+WORDS = [
+    "yes",
+    "no",
+    "010",
+    "1e3",
+    "null",
+    "~",
+    "on",
+    "1:30",
+    "2020-01-01",
+    "0x1F",
+    "1.0",
+    "=",
+    "a",
+]
+
+
+@pytest.mark.parametrize("form", ["[{}]", "&labels [{}]", "block"])
+def test_labels_of_a_card_are_words_as_they_are_written(form, tmp_path):
+    text = "".join(f"\n- {word}" for word in WORDS)
+    labels = text if form == "block" else form.format(", ".join(WORDS))
+    path = toy_task.write_task(tmp_path)
+    values = yaml.safe_load(path.read_text())
+    del values["labels"]
+    path.write_text(f"{yaml.safe_dump(values)}labels: {labels}\n")
+    card = TaskCard.read(path)
+    assert card.labels == WORDS
+    assert card.version == values["version"], "other keys are read as ever"
+    toy_task.write_split(tmp_path / "toy", "dev", [{"text": word, "label": word} for word in WORDS])
+    assert [example.label for example in read_split(card, "dev")] == [*range(len(WORDS))]
+    include = tmp_path / "other.yaml"
+    include.write_text(f"include: {path.name}\nname: other\n")
+    assert TaskCard.read(include).labels == WORDS
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ("[a, b: c]", "{'b': 'c'} is dict, not a name"),
+        ("[a, [b]]", "['b'] is list, not a name"),
+        ("\n- a\n-", "label '' is empty"),
+        ("[yes, 'yes']", "all different"),
+    ],
+)
+def test_labels_that_are_no_words_are_refused(labels, words, tmp_path):
+    path = toy_task.write_task(tmp_path)
+    values = yaml.safe_load(path.read_text())
+    del values["labels"]
+    path.write_text(f"{yaml.safe_dump(values)}labels: {labels}\n")
+    with pytest.raises(ConfigError) as error:
+        TaskCard.read(path)
+    assert words in str(error.value)
+    assert str(path) in str(error.value)
+
+
+def test_balanced_classes_are_part_of_what_decides_a_result_and_numbers_have_none(toy_card):
+    assert "class_weight" not in toy_card.decisive
+    balanced = replace(toy_card, class_weight="balanced")
+    assert balanced.decisive == {**toy_card.decisive, "class_weight": "balanced"}
+    for override, expected in ((None, "balanced"), ("none", None), ("balanced", "balanced")):
+        assert FinetuneSettings(class_weight=override).fields_of(balanced).class_weight == expected
+    with pytest.raises(ConfigError, match="numbers have no classes"):
+        replace(balanced, kind="regression", labels=[], metric="mae", direction="lower")

@@ -105,7 +105,7 @@ def test_unseen_test_leaves_out_texts_of_other_splits(toy_card):
         ("pairs", {**pair("a", "b"), "hypothesis": 7}, "'hypothesis' is int"),
         ("pairs", {**pair("a", "b"), "hypothesis": " \n"}, "the second text is empty"),
         ("pairs", {**pair("a", "b"), "premise": " \n"}, "the text is empty"),
-        ("multi_label", {"text": "x", "label": "bird"}, "label 'bird' is str"),
+        ("multi_label", {"text": "x", "label": "cat"}, "label 'cat' is str"),
         ("regression", {"text": "x", "label": "warm"}, "label 'warm'"),
         ("token_labels", {"tokens": ["a", "b"], "tags": ["O"]}, "2 words, but 1 labels"),
         ("token_labels", {"tokens": ["a", " "], "tags": ["O", "O"]}, "'tokens' has an empty word"),
@@ -292,3 +292,37 @@ def test_a_pool_is_searched_for_each_text_of_the_test_split():
     assert (
         pool_row(many, [Document("p", "s", f"it says number 32999 {text}")])["examples"] == 33_000
     )
+
+
+def test_several_fields_of_0_and_1_are_the_labels_of_a_card_in_their_order(tmp_path):
+    path = toy_kinds.write_task(
+        tmp_path, "multi_label", labels=["b", "a"], label=["meta.is_b", "is_a"]
+    )
+    rows = [
+        {"text": f"owl {number}", "meta": {"is_b": b}, "is_a": a}
+        for number, (b, a) in enumerate([(1, 0), ("0", "1"), (True, True), (0.0, 0)])
+    ]
+    file = toy_task.write_split(tmp_path / "toy", "dev", rows)
+    examples = read_split(load_card(str(path)), "dev")
+    assert [example.label for example in examples] == [(0,), (1,), (0, 1), ()]
+    for bad, words in (({"is_a": 2}, "'is_a' is 2"), ({"is_a": None}, "no 'is_a'")):
+        toy_task.write_split(tmp_path / "toy", "dev", [*rows, {**rows[0], **bad}])
+        with pytest.raises(DataError, match=f"{file}:5: {words}"):
+            read_split(load_card(str(path)), "dev")
+    for changes, words in (
+        ({"label": ["is_a"]}, "2 different fields"),
+        ({"label": ["is_a", "is_a"]}, "2 different fields"),
+        ({"kind": "single_label", "metric": "accuracy"}, "one field for kind=single_label"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            replace(load_card(str(path)), **changes)
+
+
+def test_separated_text_in_a_table_is_several_labels_of_a_card(tmp_path):
+    path = toy_kinds.write_task(tmp_path, "multi_label", labels=["sea, land", "air", "sea"])
+    (tmp_path / "toy" / "dev.jsonl").unlink()
+    (tmp_path / "toy" / "dev.csv").write_text(
+        'text,label\nowl one,air;sea\nowl two,"sea, land"\nowl three,[]\nowl four,"0,1,1"\n'
+    )
+    examples = read_split(load_card(str(path)), "dev")
+    assert [example.label for example in examples] == [(1, 2), (0,), (), (1, 2)]

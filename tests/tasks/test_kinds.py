@@ -57,13 +57,37 @@ READ = [
     (MULTI, [], ()),
     (MULTI, ["c", "a"], (0, 2)),
     (MULTI, ("b",), (1,)),
+    (MULTI, "b", (1,)),
+    (MULTI, "['c', 'a']", (0, 2)),
+    (MULTI, "[]", ()),
+    (MULTI, "c; a", (0, 2)),
+    (MULTI, "a|b", (0, 1)),
+    (MULTI, "a,c,", (0, 2)),
+    (MULTI, [0, 1, 1], (1, 2)),
+    (MULTI, [0.0, 0.0, 0.0], ()),
+    (MULTI, np.array([True, False, False]), (0,)),
+    (MULTI, "0,1,0", (1,)),
+    (MULTI, "[1 0 1]", (0, 2)),
+    (KINDS["multi_label"](("a, b", "c")), "a, b", (0,)),
+    (KINDS["multi_label"](("a, b", "c")), "a, b; c", (0, 1)),
+    (KINDS["multi_label"](("0", "1", "2")), [0, 1, 0], (1,)),
+    (KINDS["multi_label"](("0", "1", "2")), [1, 2], (1, 2)),
+    (KINDS["single_label"](("1.0", "true")), 1.0, 0),
+    (KINDS["single_label"](("1.0", "true")), True, 1),
     (NUMBER, 3, 3.0),
     (NUMBER, "1e3", 1000.0),
     (WORDS, ["O", "B-per", 3], (0, 1, 3)),
 ]
 REFUSED = [
     *((NAMES, value) for value in (0.5, "1.0", float("inf"), float("nan"), "", " \n", None)),
-    *((MULTI, value) for value in ("a", 3, ["a", "d"], ["a", "b", "a"])),
+    *(
+        (MULTI, value)
+        for value in ("d", "a;d", "", 3, ["a", "d"], ["a", "b", "a"], "a;a", [0, 1], [0, 2, 0])
+    ),
+    (MULTI, [["a"]]),
+    (MULTI, [None]),
+    (KINDS["multi_label"](("0", "1")), [0, 1]),
+    (KINDS["multi_label"](("a", "a|b", "c", "b;c")), "a|b;c"),
     *(
         (NUMBER, value)
         for value in ("high", "", "1_000", True, None, [1.0], float("nan"), "inf", 10**400, 1e300)

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from dana.core.errors import ConfigError, DataError
-from dana.tasks.labelled import find_columns, read_labelled
+from dana.tasks.labelled import read_labelled
+from dana.tasks.table_columns import find_columns
 
 FRUIT = [f"The größe of pear number {n}, and of an apple" for n in range(20)]
 METAL = [f"Iron; zinc and {n} pieces of lead" for n in range(20)]
@@ -116,6 +117,17 @@ def test_what_cannot_be_used_is_left_out_counted_and_named():
     assert reasons == {*notes[1:]}
 
 
+def test_a_pair_without_a_second_text_is_left_out_and_pairs_are_repeated_as_pairs():
+    pairs = frame_of(other=[f"Answer {n % 20}" for n in range(40)])
+    pairs.loc[3, "other"] = " "
+    pairs = pd.concat([pairs, pairs.iloc[[5, 6]].assign(other=["Answer 5", "Another"])])
+    texts, notes, *_ = read_labelled(pairs, text="text", text_pair="other")
+    assert "left out: 1 without a text (row 3)" in notes
+    assert "left out: 1 repeated, with the same label (row 40)" in notes
+    assert [*texts] == ["id", "text", "text_pair", "label", "fold"]
+    assert (texts["text"] == pairs["text"].iloc[6]).sum() == 2
+
+
 def test_labels_of_any_type_are_names():
     numbers = frame_of()["label"].map({"f": 1.0, "m": 0.0})
     for labels in (
@@ -173,7 +185,7 @@ def test_a_large_table_has_one_split_and_a_class_with_fewer_texts_than_folds_is_
     assert "fewer texts than the 5 folds, so that some do not test them: cloth (3)" in notes_of(
         frame_of(*extra)
     )
-    monkeypatch.setattr("dana.tasks.labelled.MOST_IN_FOLDS", 39)
+    monkeypatch.setattr("dana.tasks.labelled_rows.MOST_IN_FOLDS", 39)
     assert {*read_labelled(frame_of())[0]["fold"]} == {0, -1}
 
 
@@ -199,7 +211,7 @@ def test_ids_groups_and_dates_that_give_the_label_away_are_said(column, names, w
 
 
 def test_columns_are_found_by_looking(monkeypatch):
-    monkeypatch.setattr("dana.tasks.labelled.MOST_NUMBERS", 8)
+    monkeypatch.setattr("dana.tasks.table_columns.MOST_NUMBERS", 8)
     days, sizes = [f"2024-01-{n % 20 + 1:02}" for n in range(40)], [n % 9 / 7 for n in range(40)]
     columns = {
         "title": "short",
@@ -218,7 +230,7 @@ def test_columns_are_found_by_looking(monkeypatch):
 @pytest.mark.parametrize("name", ["doc_id", "Abstract", "meta.author", "userID", "group"])
 def test_a_column_whose_name_says_so_is_the_group(name):
     frame = frame_of().assign(**{name: [f"d{n // 4}" for n in range(40)]})
-    texts, notes, _, columns, _ = read_labelled(frame)
+    texts, notes, _, columns, *_ = read_labelled(frame)
     assert columns["group"] == name
     assert texts.groupby("group")["fold"].nunique().max() == 1
     said = f"texts with the same {name} stay in one fold (10 values in 40 rows)"
@@ -265,13 +277,17 @@ def test_text_and_label_are_no_group():
 
 REFUSALS = [
     (frame_of(premise="p", hypothesis="h").drop(columns="text"), {}, "a pair of texts"),
-    (frame_of(labels=[["f"]] * 40), {"label": "labels"}, "kind: multi_label"),
+    (frame_of(labels=[[0, 1]] * 40), {"label": "labels"}, "--labels name1 name2"),
     (
-        frame_of(tags=[("a;b", "a", "b", "c;b", "c")[n % 5] for n in range(40)]),
+        frame_of(tags=[("a;b", "c", "d;e")[n % 3] for n in range(40)]),
         {"label": "tags"},
-        "kind: multi_label",
+        "one: --kind single_label; several: --kind multi_label",
     ),
-    (frame_of(score=[n / 7 for n in range(40)]), {"label": "score"}, "kind: regression"),
+    (
+        frame_of(score=[*range(40)]),
+        {"label": "score"},
+        "classes: --kind single_label; values to predict: --kind regression",
+    ),
     (frame_of(), {"label": "text"}, "40 values in 40 rows"),
     (
         frame_of(a=[*"fm"] * 20, b=[n % 3 for n in range(40)]).drop(columns="label"),

@@ -113,7 +113,7 @@ def augment_stage(
         DataError: If the pool has test texts, or no document on the topic.
         ArtifactError: If there are no topics, or the folder has another artifact.
     """
-    splits, fields = read_card_texts(card, data), (card.id or "id", card.text, card.label)
+    splits, fields = read_card_texts(card, data), (card.id or "id", card.text, card.label_fields[0])
     model, train = open_topics(topics_of), splits["train"]
     topics = Topics.load(model.path)
     identity = generator_identity(settings.generator)

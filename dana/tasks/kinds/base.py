@@ -18,6 +18,7 @@ import numpy as np
 
 from dana.core.config import require
 from dana.corpus.text import normalise
+from dana.tasks.kinds.values import is_blank
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -116,10 +117,11 @@ class Kind(ABC):
         Raises:
             ValueError: If the card has no such label.
         """
-        name = label_name(label)
-        if name not in self.labels:
-            raise ValueError(f"label {name!r} is not among the card's: {', '.join(self.labels)}")
-        return self.labels.index(name)
+        names = [label_name(label), *_other_names(label)]
+        for name in names:
+            if name in self.labels:
+                return self.labels.index(name)
+        raise ValueError(f"label {names[0]!r} is not among the card's: {', '.join(self.labels)}")
 
     def gather(self, labels: Sequence[Label]) -> np.ndarray:
         """Convert labels to an array of shape (texts,)."""
@@ -146,11 +148,41 @@ class Kind(ABC):
         """Estimate parameters of the kind (mean, deviation) from the training labels; returns a new kind."""
         return self
 
-    def loss(self, logits: "Tensor", loss_labels: "Tensor") -> "Tensor":
-        """Compute the mean loss of logits of shape (units, outputs)."""
+    def class_weights(self, loss_labels: np.ndarray) -> np.ndarray:
+        """Compute weights by which all classes count alike in the loss of the training units.
+
+        The weight of a class is the number of units over the number of classes that they have and
+        the number of its units (King and Zeng 2001; ``balanced`` in scikit-learn). Their mean over
+        the units is 1.
+
+        Args:
+            loss_labels: From :meth:`loss_labels`, of all training units.
+
+        Returns:
+            float32 of shape (outputs,); 0 for a class without a unit.
+        """
+        counts = np.bincount(loss_labels, minlength=len(self.labels))
+        return balanced_weights(counts)
+
+    def loss(
+        self, logits: "Tensor", loss_labels: "Tensor", weights: "Tensor | None" = None
+    ) -> "Tensor":
+        """Compute the mean loss of logits of shape (units, outputs).
+
+        The weighted loss is divided by the number of units, not by the sum of their weights, so that
+        the loss of a batch is the mean of those of its parts, whatever classes are in each.
+
+        Args:
+            logits: Of shape (units, outputs).
+            loss_labels: Rows of :meth:`loss_labels`.
+            weights: From :meth:`class_weights`; None weighs all units alike.
+        """
         from torch.nn.functional import cross_entropy
 
-        return cross_entropy(logits, loss_labels)
+        if weights is None:
+            return cross_entropy(logits, loss_labels)
+        losses = cross_entropy(logits, loss_labels, reduction="none")
+        return (weights[loss_labels] * losses).mean()
 
     def fold_into(self, out: "nn.Linear") -> "Kind":
         """Fold the parameters of :meth:`fit` into the last layer, in place; returns the kind without them."""
@@ -335,12 +367,38 @@ def label_name(value: Any) -> str:
     """Convert a label to its name: normalised like a text; a whole float is named like the integer.
 
     Raises:
-        ValueError: If nothing remains.
+        ValueError: If nothing remains, or the value is a list or mapping.
     """
-    name = normalise(str(int(value) if isinstance(value, float) and value.is_integer() else value))
+    if isinstance(value, list | tuple | dict | set):
+        raise ValueError(f"label {value!r} is {type(value).__name__}, not a name")
+    is_whole = isinstance(value, float) and value.is_integer()
+    name = "" if is_blank(value) else normalise(str(int(value) if is_whole else value))
     if not name:
         raise ValueError(f"label {value!r} is empty")
     return name
+
+
+def _other_names(value: Any) -> list[str]:
+    """Return how a card may write the label of a JSON value, besides its name: 1.0, true."""
+    if isinstance(value, bool):
+        return [str(value).lower()]
+    return [str(value)] if isinstance(value, float) else []
+
+
+def balanced_weights(counts: np.ndarray) -> np.ndarray:
+    """Compute weights of classes by which each counts alike, 1 in the mean over units.
+
+    Args:
+        counts: Number of units of each class, shape (..., classes).
+
+    Returns:
+        float32 of the same shape; 0 for a class without a unit.
+    """
+    counts = np.asarray(counts, dtype=np.float64)
+    units = counts.sum(-1, keepdims=True)
+    classes = (counts > 0).sum(-1, keepdims=True)
+    weights = np.divide(units, classes * counts, out=np.zeros_like(counts), where=counts > 0)
+    return weights.astype(np.float32)
 
 
 def is_degenerate(predictions: np.ndarray, labels: np.ndarray) -> bool:

@@ -7,7 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from dana.tasks.kinds.base import Kind, Label, Tallies, is_degenerate, macro_f1, micro_f1
+from dana.corpus.text import normalise
+from dana.tasks.kinds.base import (
+    Kind,
+    Label,
+    Tallies,
+    balanced_weights,
+    is_degenerate,
+    macro_f1,
+    micro_f1,
+)
+from dana.tasks.kinds.values import (
+    SEPARATORS,
+    as_bits,
+    as_list,
+    is_blank,
+    parse_list,
+    split_text,
+)
 
 THRESHOLD = 0.5  # least probability of a predicted label
 
@@ -26,12 +43,64 @@ class MultiLabel(Kind):
     problem_type = "multi_label_classification"
 
     def read(self, value: Any) -> Label:
-        codes = [self.code(label) for label in self.names_in(value)]
+        """Convert a list of labels, the text of one, labels between marks, or a vector of 0 and 1.
+
+        The places of a vector are the card's labels in their order.
+
+        Raises:
+            ValueError: If it is none of these, has an unknown label or one twice; or can be read in
+                two ways.
+        """
+        parts = self._parts(value)
+        bits = as_bits(parts)
+        if bits is not None and len(bits) == len(self.labels):
+            may_be_names = set(self.labels) == {"0", "1"}
+            if not may_be_names:
+                return tuple(np.flatnonzero(bits).tolist())
+            raise ValueError(
+                f"label {value!r} is a vector of 0 and 1, or both labels '0' and '1'; give the "
+                "card's labels other names, and write lists of them or vectors"
+            )
+        codes = [self.code(label) for label in parts]
         if len(set(codes)) < len(codes):
             raise ValueError(
                 f"label {self.labels[Counter(codes).most_common(1)[0][0]]!r} occurs twice"
             )
         return tuple(sorted(codes))
+
+    def _parts(self, value: Any) -> list[Any]:
+        """Divide the value of a label field into names, or into the places of a vector."""
+        parts = as_list(value)
+        if parts is not None:
+            return parts
+        if not isinstance(value, str):
+            return [*self.names_in(value)]  # which refuses it
+        if normalise(value) in self.labels:
+            return [value]
+        if is_blank(value):
+            raise ValueError("label '' is empty; write [] for a text that has none of the labels")
+        parsed = parse_list(value)
+        if parsed is not None:
+            return parsed
+        ways = [self._divide(value, mark) for mark in SEPARATORS if mark in value]
+        found = [way for way in ways if way is not None]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise ValueError(f"label {value!r} can be divided in several ways; write a list")
+        raise ValueError(
+            f"label {value!r} is str, not a list of labels, nor labels of the card between "
+            f"semicolons, bars or commas; the card has {', '.join(self.labels)}"
+        )
+
+    def _divide(self, value: str, mark: str) -> list[Any] | None:
+        """Divide text at a mark; None unless that gives labels of the card, or a vector of them all."""
+        parts = split_text(value, mark)
+        bits = as_bits(parts)
+        is_vector = bits is not None and len(bits) == len(self.labels)
+        if is_vector or all(normalise(part) in self.labels for part in parts):
+            return parts
+        return None
 
     def loss_labels(self, labels: Sequence[Label]) -> np.ndarray:
         return self._indicators(self.gather(labels)).astype(np.float32)
@@ -42,10 +111,20 @@ class MultiLabel(Kind):
             row[list(codes)] = 1
         return rows.reshape(*labels.shape, -1)
 
-    def loss(self, logits: Any, loss_labels: Any) -> Any:
+    def class_weights(self, loss_labels: np.ndarray) -> np.ndarray:
+        # Each label has two classes: texts without it and texts with it, shape (labels, 2).
+        positives = loss_labels.sum(0)
+        counts = np.stack([len(loss_labels) - positives, positives], axis=1)
+        return balanced_weights(counts)
+
+    def loss(self, logits: Any, loss_labels: Any, weights: Any = None) -> Any:
         from torch.nn.functional import binary_cross_entropy_with_logits
 
-        return binary_cross_entropy_with_logits(logits, loss_labels)
+        if weights is None:
+            return binary_cross_entropy_with_logits(logits, loss_labels)
+        losses = binary_cross_entropy_with_logits(logits, loss_labels, reduction="none")
+        of_units = weights[:, 0] * (1 - loss_labels) + weights[:, 1] * loss_labels
+        return (of_units * losses).mean()
 
     def activate(self, logits: Any) -> Any:
         return logits.sigmoid()

@@ -66,7 +66,10 @@ class Regression(Kind):
         values = loss_labels.astype(np.float64)
         return replace(self, mean=float(values.mean()), std=float(values.std()) or 1.0)
 
-    def loss(self, logits: Any, loss_labels: Any) -> Any:
+    def class_weights(self, loss_labels: np.ndarray) -> np.ndarray:
+        raise ValueError("numbers have no classes")
+
+    def loss(self, logits: Any, loss_labels: Any, weights: Any = None) -> Any:
         from torch.nn.functional import mse_loss
 
         return mse_loss(logits, (loss_labels - self.mean) / self.std)

@@ -309,9 +309,9 @@ ODD_TEXTS = {
 }
 
 
-def end_in_a_model(card, folder):
+def end_in_a_model(card, folder, **values):
     """Test TF-IDF on a card with two folds, and make the model of it."""
-    settings = FinetuneSettings()
+    settings = FinetuneSettings(**values)
     baselines = baselines_stage(str(card), folder / "tested", settings, ["tfidf"], "", folds=2)
     outputs = [[0, str(baselines.path)]]
     candidate = {"kind": "tfidf", "form": "tfidf", "model": None, "outputs": outputs}
@@ -327,6 +327,19 @@ def test_odd_texts_end_in_a_model_that_says_so(tmp_path, name):
     assert set(answers) <= set(SIGNS)
     text = (model / "README.md").read_text()
     assert ("no better than the same answer" in text) == (name == "one class")
+
+
+def test_the_model_at_the_end_weighs_classes_as_it_was_tested(tmp_path):
+    texts = [(f"some {SIGNS['metal'][at % 2]} {at}", "metal") for at in range(40)]
+    texts += [(f"an {SIGNS['fruit'][at % 2]} of it {at}", "fruit") for at in range(8)]
+    card = write_texts(tmp_path, texts)
+    likely = {}
+    for weight in (None, "balanced"):
+        model = end_in_a_model(card, tmp_path / str(weight), class_weight=weight)
+        pipeline = open_result(model).pipeline
+        place = [str(name) for name in pipeline.classes_].index("fruit")
+        likely[weight] = pipeline.predict_proba(["unknown"])[0, place]
+    assert likely["balanced"] > likely[None]
 
 
 @pytest.mark.parametrize("name", ["two texts", "all equal"])
