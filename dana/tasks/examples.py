@@ -238,7 +238,7 @@ def stream_examples(
 def _inputs(card: TaskCard) -> Inputs:
     """Say which columns the files of a card have."""
     pair = [card.text_pair] if card.text_pair else []
-    return replace(card.inputs, text_field=[*card.whole_text.fields, *pair, card.label])
+    return replace(card.inputs, text_field=[*card.whole_text.fields, *pair, *card.label_fields])
 
 
 def _split_of(example: Example, has_id: bool) -> str:

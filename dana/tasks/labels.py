@@ -389,7 +389,8 @@ def _one(present: list[Any], where: str, kind: str | None, question: Question) -
     distinct = {number for number in numbers if number is not None}
     are_whole = all(number.is_integer() for number in distinct)
     is_many = len(distinct) > MOST_NUMBERS
-    if are_whole and not is_many:
+    is_pair = len(distinct) <= 2 < len(present)  # two numbers again and again are no measure
+    if is_pair or (are_whole and not is_many):
         return Shape(ONE, SingleLabel.name)
     if not are_whole and (is_many or 2 * len(distinct) > len(present)):
         return Shape(NUMBER, Regression.name)

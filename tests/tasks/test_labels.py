@@ -20,6 +20,7 @@ def read(values, **options):
     [
         (["spam", "ham"], "single_label", ["spam", "ham"]),
         (["", "yes"], "single_label", None),
+        ([1.0, 2.5, 2.5], "single_label", ["1", "2.5", "2.5"]),
         ([0, 1.0, np.int64(2)], "single_label", ["0", "1", "2"]),
         (["no", "010", "1e3", "null"], "single_label", ["no", "010", "1e3", "null"]),
         (["Arts, culture", "Sports", "Crime, law"], "single_label", None),
@@ -92,7 +93,7 @@ def test_two_places_are_a_vector_too_and_as_one_label_a_text_have_exactly_one():
             {"single_label": ["Buffalo, NY"], "multi_label": [["Buffalo", "NY"]]},
         ),
         ([*range(1, 31)] * 2, {"single_label": ["1", "2"], "regression": [1.0, 2.0]}),
-        ([0.5, 1.0] * 9, {"single_label": ["0.5", "1"], "regression": [0.5, 1.0]}),
+        ([0.5, 1.0, 2] * 9, {"single_label": ["0.5", "1"], "regression": [0.5, 1.0]}),
         (["0,5", "1,25", "2"] * 5, {"multi_label": [["0", "5"]], "regression": [0.5, 1.25, 2.0]}),
     ],
 )
