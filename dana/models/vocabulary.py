@@ -15,7 +15,7 @@ becomes a token of its own; every other word keeps its pieces, so that no text g
 import json
 import re
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, islice
@@ -250,7 +250,7 @@ def choose_words(texts: Sequence[WordCounts], number: int, tokenizer: Any) -> li
         pieces occurs twice.
     """
     kind = check_vocabulary(tokenizer)
-    saved: Counter[str] = Counter()
+    saved: dict[str, float] = defaultdict(float)
     counts: Counter[str] = Counter()
     for text in texts:
         for word, count in text.counts.items():

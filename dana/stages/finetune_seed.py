@@ -144,7 +144,7 @@ class Finetuning:
         files = self.task.files(self.data, SPLITS)
         task["data"] = source_digests(files, self.raw_files.digest)
         preset = {name: value for name, value in asdict(self.preset).items() if name != "seeds"}
-        origin = {
+        origin: dict[str, Any] = {
             "model": model_identity(self.model, self.raw_files.digest),
             "task": task,
             "preset": preset,

@@ -5,6 +5,7 @@ first version overflow in it, and X-MOD's adapters mix it with float32.
 """
 
 from collections.abc import Callable
+from typing import Any
 from dataclasses import replace
 
 import torch
@@ -99,6 +100,6 @@ def _failure(
 
 def _name_of(module: torch.nn.Module) -> str:
     """Return the folder or Hub name of a wrapped model."""
-    model = getattr(module, "model", module)
+    model: Any = getattr(module, "model", module)
     config = model.config
     return str(config.name_or_path or config.model_type)
