@@ -5,8 +5,8 @@ first version overflow in it, and X-MOD's adapters mix it with float32.
 """
 
 from collections.abc import Callable
-from typing import Any
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
