@@ -258,17 +258,17 @@ def _log_texts(labelled: LabelledTexts) -> None:
     log.info(LINE, "texts", found)
     for note in labelled.notes:
         log.info(LINE, "", note)
-    weight = _propose_weight(labelled)[0]
+    weight = _balance_classes(labelled)[0]
     if weight:
         log.info(LINE, "weights", weight)
     log.info(LINE, "test", _describe_tests(labelled))
 
 
-def _propose_weight(labelled: LabelledTexts) -> tuple[str, str]:
-    """Propose balanced classes where one label a text is predicted, by macro-F1, and classes are far apart.
+def _balance_classes(labelled: LabelledTexts) -> tuple[str, str]:
+    """Balance classes where one label a text is predicted, by macro-F1, and classes are far apart.
 
     Returns:
-        What is proposed and why, and the lines of the recipe; both empty where it is not.
+        What is done and why, and the line of the recipe; both empty where it is not.
     """
     counts = labelled.texts_by_label
     if labelled.kind != SingleLabel.name:
@@ -280,11 +280,11 @@ def _propose_weight(labelled: LabelledTexts) -> tuple[str, str]:
     largest, *_, smallest = [" ".join(name.split()) for name in counts]
     reason = f"{largest} has {ratio:.1f} times the texts of {smallest}"
     line = (
-        f"{reason}: class_weight: {BALANCED} is worth a try, as macro-F1 counts all classes alike; "
-        f"{RECIPE} has the line"
+        f"{reason}: texts are weighed so that all classes count alike, as macro-F1 counts them "
+        f"(class_weight: {BALANCED} in {RECIPE})"
     )
     recipe = (
-        f"# finetune: {{class_weight: {BALANCED}}} # without the first mark, all classes count alike, "
+        f"finetune: {{class_weight: {BALANCED}}} # all classes count alike, as macro-F1 counts them, "
         f"also in probe and baselines: {reason}\n"
     )
     return line, recipe
@@ -426,7 +426,7 @@ def _recipe_text(
         adapt=adapt,
         weigh=weigh,
         result=WORDS_RESULT if labelled.kind == TokenLabels.name else RESULT,
-        weight=_propose_weight(labelled)[1],
+        weight=_balance_classes(labelled)[1],
         execution=OF_CPU if find_device().type == "cpu" else "",
     )
     if inputs != Inputs():
