@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dana.core.statistics import ALPHA
 from dana.report import provenance
 from dana.report.analysis import Analysis
 from dana.report.choice import choice_note
@@ -163,9 +164,12 @@ def _differences(analysis: Analysis) -> Iterator[Finding]:
     for row in rows:
         if row is first or row.is_baseline:
             ends = interval_text(row.low, row.high, 3)
+            outcome = row.verdict
+            if outcome == UNDECIDED and row.p <= ALPHA < row.p_holm:
+                outcome += ", as several questions are asked at once"
             meaning = (
                 f"{metric_name(row.metric)}, {arm_name(row.arm)} − {arm_name(row.other)} "
-                f"(95 % interval {ends}): {row.verdict}"
+                f"(95 % interval {ends}): {outcome}"
             )
             yield Finding(number(row.mean, 3, sign=True), meaning)
 

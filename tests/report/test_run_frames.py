@@ -251,3 +251,13 @@ def test_what_was_made_again_since_is_said():
     assert list(find_stale({**stages, "adapted": model("w", "new")})) == [
         "Beware: finetune/toy/dana is of a model that adapted replaced since: fine-tune it again."
     ]
+
+
+@pytest.mark.parametrize(("p", "p_holm", "is_said"), [(0.03, 0.06, True), (0.2, 0.4, False)])
+def test_an_interval_beyond_zero_that_decides_nothing_is_explained(whole_run, p, p_holm, is_said):
+    analysis = analyse(read_run(whole_run))
+    unclear = {"verdict": "undecided", "p": p, "p_holm": p_holm, "low": 0.01}
+    rows = tuple(replace(row, **unclear) for row in analysis.comparisons)
+    first, *_ = highlights(replace(analysis, comparisons=rows))
+    assert first.meaning.endswith("undecided, as several questions are asked at once") == is_said
+    assert "undecided" in first.meaning
