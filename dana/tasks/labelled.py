@@ -3,6 +3,7 @@
 A table is what :mod:`dana.corpus.readers` reads, or a folder with a folder of text files per label.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from dana.tasks.kinds.token_labels import TokenLabels
 from dana.tasks.kinds.values import bit_of, is_blank, parts_of
 from dana.tasks.labelled_rows import FOLDS, clean, count_labels, fold_numbers, make_rows
 from dana.tasks.labels import ONE, Question, Shape, shape_of
-from dana.tasks.split_folders import find_places
+from dana.tasks.split_folders import SPLITS, find_places
 from dana.tasks.table_columns import (
     NO_GROUP,
     find_columns,
@@ -31,6 +32,7 @@ from dana.tasks.table_columns import (
 )
 from dana.tasks.table_files import files_of_classes, holds_classes, read_files, text_of
 
+WORD_OF_NAME = re.compile("[a-z]+")  # of train-00000-of-00001.parquet, the first
 SPLIT = "split"  # in the form of a table, until it is divided
 INIT = Question("--kind {kind}", "--labels {words}")
 Table = str | Path | pd.DataFrame
@@ -380,18 +382,28 @@ def _read_table(
 
 
 def _refuse_files_of_splits(folder: Path) -> None:
-    """Refuse a folder with a file to train on and one to test on, which would be one table.
+    """Refuse a folder with a part to train on and one to test on, which would be one table.
+
+    The parts are files or folders, such as those of a ``DatasetDict`` that was saved.
 
     Raises:
         DataError: If so; says what to give instead.
     """
     if not folder.is_dir():
         return
-    stems = {path.name.partition(".")[0]: path for path in folder.iterdir() if path.is_file()}
-    if "train" in stems and "test" in stems:
-        raise DataError(
-            f"{folder}: its files are splits; give them: {stems['train']} --test {stems['test']}"
-        )
+    parts: dict[str, list[Path]] = {}
+    for path in sorted(folder.iterdir()):
+        name = WORD_OF_NAME.match(path.name.lower())
+        split = SPLITS.get(name.group()) if name else None
+        if split is not None:
+            parts.setdefault(split, []).append(path)
+    if "train" not in parts or "test" not in parts:
+        return
+    if len(parts["train"]) == len(parts["test"]) == 1:
+        remedy = f"give them: {parts['train'][0]} --test {parts['test'][0]}"
+    else:
+        remedy = "move the files of each to a folder of its own, and give these: TRAIN --test TEST"
+    raise DataError(f"{folder}: it holds texts to train on and texts to test on; {remedy}")
 
 
 def _read_folder(folder: Path, notes: list[str], form: dict[str, Any]) -> pd.DataFrame:

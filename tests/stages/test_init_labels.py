@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,7 @@ import yaml
 
 import dana
 from dana.cli.main import main
-from dana.core.errors import ConfigError
+from dana.core.errors import ConfigError, DataError
 from dana.core.settings import load
 from dana.stages.recipe import read_recipe
 from dana.stages.run import plan_run
@@ -272,3 +273,22 @@ def test_a_folder_of_files_and_folds_beside_a_test_split_are_refused_with_the_wa
         dana.init("reviews", "pool.jsonl", folds=3)
     assert main(["init", "files", "--pool", "pool.jsonl"]) == 2
     assert "files/train.csv --test files/test.csv" in capfd.readouterr().err
+
+
+def test_a_saved_data_set_of_splits_and_its_files_are_no_single_table(home):
+    from datasets import Dataset, DatasetDict
+
+    table = frame(label=["a", "b"] * 24)
+    parts = {"train": table[:36], "test": table[36:].reset_index(drop=True)}
+    DatasetDict({name: Dataset.from_pandas(part) for name, part in parts.items()}).save_to_disk(
+        "saved"
+    )
+    with pytest.raises(DataError, match="give them: saved/train --test saved/test"):
+        dana.init("saved", "pool.jsonl", out="run")
+    dana.init("saved/train", "pool.jsonl", out="run", test="saved/test")
+    Path("shards").mkdir()
+    for name in ("train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001"):
+        table.to_parquet(f"shards/{name}.parquet")
+    with pytest.raises(DataError, match="move the files of each to a folder of its own"):
+        dana.init("shards", "pool.jsonl", out="other")
+    assert not Path("other").exists()
