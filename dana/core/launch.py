@@ -34,6 +34,7 @@ SHUTDOWN = 0.2  # seconds; freeing tensors takes milliseconds
 LOST = re.compile(
     "(closed|reset) by peer|Broken pipe"
 )  # gloo's messages if another process is gone
+PRECISION_VARIABLE = "ACCELERATE_MIXED_PRECISION"  # of the environment; sets it for a launch
 LAUNCHERS = (
     "RANK",
     "LOCAL_RANK",

@@ -2,19 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from dana.core.artifacts import read_manifest
-from dana.models.folder import (
-    lacks_head,
-    load_complete,
-    load_config,
-    load_tokenizer,
-    resolve_model,
-)
+from dana.models.folder import brings_head, load_complete, load_config, load_tokenizer
+from dana.train.objectives.architectures import is_masked_model
 
 WORD = re.compile(r"[^\W\d_]{4,}")
 FILLS = 3  # words that are shown
@@ -23,17 +16,12 @@ FILLS = 3  # words that are shown
 def has_trained_head(model: str) -> bool:
     """Return whether a checkpoint predicts hidden tokens with a head that was trained with it.
 
-    The head of a model that was trained further without it no longer fits.
-
     Args:
         model: Folder with safetensors, or Hub name.
     """
-    from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModelForMaskedLM
+    from transformers import AutoModelForMaskedLM
 
-    if type(load_config(model)) not in MODEL_FOR_MASKED_LM_MAPPING:
-        return False
-    is_stale = bool(read_manifest(Path(resolve_model(model))).get("untrained"))
-    return not is_stale and not lacks_head(AutoModelForMaskedLM, model)
+    return is_masked_model(load_config(model)) and brings_head(AutoModelForMaskedLM, model)
 
 
 def fill_hidden_words(

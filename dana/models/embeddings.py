@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dana.core.errors import ConfigError
+from dana.models.head_file import gathered
 
 
 def token_range(tokenizer: Any) -> int:
@@ -86,34 +87,34 @@ def _remove_from_vocabulary(model: dict[str, Any], rows: int) -> None:
 
 
 def add_rows(model: Any, size: int, pieces: Mapping[int, Sequence[int]]) -> int:
-    """Give a model rows up to a number of them, in place; each new row is the mean of its pieces.
+    """Give a model rows up to a number of them, in place; each new token's row is the mean of its pieces.
 
-    So are the rows of an output layer of its own, and its biases. A row without pieces, such as that
-    of a special token, is the mean of all rows that were there.
+    So are the rows of an output layer of its own, and its biases. A new row without pieces, such as
+    that of a special token, is the mean of all rows that were there. Under ZeRO-3 the rows are
+    whole while they are set.
 
     Args:
         model: A transformers model.
-        size: Number of rows afterwards.
-        pieces: By new id, the ids whose rows it begins as.
+        size: Number of rows afterwards, if it has fewer.
+        pieces: By id of a new token, the ids whose rows it begins as; its row may be there already.
 
     Returns:
         Number of new rows.
     """
     import torch
 
-    before = rows_of(model)
-    if size <= before:
-        return 0
-    model.resize_token_embeddings(size, mean_resizing=False)
+    with gathered([model.get_input_embeddings().weight]):
+        before = rows_of(model)
+    if size > before:
+        model.resize_token_embeddings(size, mean_resizing=False)
     tensors = _vocabulary_tensors(model)
-    with torch.no_grad():
+    with torch.no_grad(), gathered(tensors, modifier_rank=0):
         for tensor in tensors:
-            old = tensor[:before]
-            mean = old.mean(0)
-            for number in range(before, size):
-                parts = list(pieces.get(number, ()))
-                tensor[number] = old[parts].mean(0) if parts else mean
-    return size - before
+            mean = tensor[:before].mean(0)
+            tensor[before:] = mean
+            for number, parts in pieces.items():
+                tensor[number] = tensor[list(parts)].mean(0) if parts else mean
+    return max(0, size - before)
 
 
 def _vocabulary_tensors(model: Any) -> list[Any]:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from dana.core.artifacts import Draft, fingerprint, list_differences, read_manifest
 from dana.core.errors import ArtifactError, ConfigError, DanaError, nearest_path
 from dana.core.files import check_sha256, file_digest
+from dana.core.launch import PRECISION_VARIABLE
 from dana.core.logging import get_logger
 from dana.models import minilm, mpnet, smollm2
 from dana.models.adapters import CONFIG, adapted_base, fold_adapter
@@ -38,7 +39,6 @@ OF_ONE_MODEL = (
     "config.json is that of another model, or the weights were cut: copy both again from one place"
 )
 SEE_CONFIG = "see its config.json, or take another model, such as dana-mini"
-PRECISION = "ACCELERATE_MIXED_PRECISION"  # the variable of the environment that sets it
 
 # What transformers reads of a model's folder.
 TOKENIZER_FILES = [
@@ -246,6 +246,22 @@ def lacks_head(auto_class: Any, model: str) -> bool:
         missing = set(report["missing_keys"])
         missing -= load_head(network, folder, missing)
     return bool(missing)
+
+
+def brings_head(auto_class: Any, model: str) -> bool:
+    """Return whether a checkpoint has the head of a class of transformers, trained with it.
+
+    A head that a later training left as it was no longer fits.
+
+    Args:
+        auto_class: The class.
+        model: Folder with safetensors, or Hub name.
+
+    Raises:
+        ArtifactError: If there is no such model.
+    """
+    is_stale = bool(read_manifest(Path(resolve_model(model))).get("untrained"))
+    return not is_stale and not lacks_head(auto_class, model)
 
 
 def _fold_into(network: Any, folder: str, base: str) -> None:
@@ -487,7 +503,7 @@ def autocast_name() -> str:
 
 
 @contextmanager
-def running(network: Any, to_float32: str = f"set {PRECISION}=no") -> Iterator[None]:
+def running(network: Any, to_float32: str = f"set {PRECISION_VARIABLE}=no") -> Iterator[None]:
     """Turn an error of a model's forward pass into an ArtifactError of one line; lack of memory stays as it is.
 
     Put it around the call of the model alone, so that it hides no error of dana.

@@ -25,7 +25,6 @@ from typing import Any
 from dana.core.errors import ConfigError
 from dana.core.logging import get_logger
 from dana.models.folder import load_own_tokenizer, uncut
-from dana.models.head_file import gathered
 
 log = get_logger(__name__)
 
@@ -381,34 +380,3 @@ def _extend_unigram(state: dict[str, Any], words: Sequence[str], tokenizer: Any)
     for word in words:
         pieces = encoder.model.tokenize(word)
         vocabulary.append([word, sum(scores[piece.value] for piece in pieces) + TRIFLE])
-
-
-def add_rows(network: Any, pieces: Sequence[Sequence[int]], first: int) -> None:
-    """Give a model rows for new tokens: the mean of those of their pieces, read and predicted ones.
-
-    Args:
-        network: A transformers model.
-        pieces: Of each new token the ids of its pieces.
-        first: Id of the first new token.
-    """
-    import torch
-
-    from dana.models.folder import quiet_transformers
-
-    with gathered([network.get_input_embeddings().weight]):
-        rows = network.get_input_embeddings().weight.shape[0]
-    size = first + len(pieces)
-    if size > rows:
-        with quiet_transformers():
-            network.resize_token_embeddings(size, mean_resizing=False)
-    tensors = [network.get_input_embeddings().weight]
-    head = network.get_output_embeddings()
-    if head is not None:
-        if head.weight is not tensors[0]:
-            tensors.append(head.weight)
-        if getattr(head, "bias", None) is not None:
-            tensors.append(head.bias)
-    with torch.no_grad(), gathered(tensors, modifier_rank=0):
-        for tensor in tensors:
-            for row, ids in enumerate(pieces, start=first):
-                tensor[row] = tensor[list(ids)].mean(0)

@@ -25,7 +25,7 @@ from dana.finetuning.pilot import NONE, STANDARD_ERRORS, VERSION, Trial, choose_
 from dana.finetuning.probe import LabelledVectors, cross_validated, text_keys
 from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings
-from dana.models.folder import check_checkpoint, lacks_head, load_config, model_identity
+from dana.models.folder import brings_head, check_checkpoint, load_config, model_identity
 from dana.report.pilot import pilot_text
 from dana.stages.probe import group_numbers, joined_texts, refuse_kind, task_identity, texts_apart
 from dana.stages.training import TrainingData, adapt_stage
@@ -170,10 +170,9 @@ def _check_head(model: str, settings: AdaptSettings) -> None:
     objective = settings.make_objective()
     if objective.has_own_head:
         return
-    is_new = lacks_head(objective.auto_class(load_config(model)), model)
-    is_stale = bool(read_manifest(Path(model)).get("untrained"))
+    is_trained = brings_head(objective.auto_class(load_config(model)), model)
     what = f"one that needs no head: {model} brings no trained one for {settings.objective}"
-    require(not (is_new or is_stale), "objective", settings.objective, what)
+    require(is_trained, "objective", settings.objective, what)
 
 
 def _training_texts(

@@ -35,6 +35,7 @@ from dana.core.schemas import (
 from dana.corpus.units import sentences
 from dana.models import head_file
 from dana.models.adapters import add_adapter
+from dana.models.embeddings import add_rows
 from dana.models.folder import (
     check_checkpoint,
     lacks_head,
@@ -44,6 +45,7 @@ from dana.models.folder import (
     model_identity,
     model_name,
     note_weights,
+    quiet_transformers,
 )
 from dana.models.known_text import FILE, read_known_text
 from dana.models.language_model import (
@@ -56,7 +58,6 @@ from dana.models.language_model import (
 from dana.models.pooling import read_pooling
 from dana.models.vocabulary import VERSION as WORDS_VERSION
 from dana.models.vocabulary import (
-    add_rows,
     check_vocabulary,
     choose_words,
     count_words,
@@ -635,7 +636,9 @@ def _with_words(language_model: LanguageModel, number: int, data: TrainingData) 
     pieces: dict[str, tuple[int, ...]] = {}
     for text_counts in counts.values():
         pieces |= text_counts.pieces
-    add_rows(language_model.model, [pieces[word] for word in words], len(tokenizer))
+    new = {number: pieces[word] for number, word in enumerate(words, start=len(tokenizer))}
+    with quiet_transformers():
+        add_rows(language_model.model, len(tokenizer) + len(words), new)
     shares = {name: text.saved(words) / max(1, text.tokens) for name, text in counts.items()}
     log.info(
         "words     %s are new tokens: %.1f %% fewer tokens of target text, %.1f %% of pool text",

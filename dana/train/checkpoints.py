@@ -22,9 +22,8 @@ from torch import Tensor
 from dana.core.artifacts import canonical, list_differences
 from dana.core.errors import ArtifactError, Preemption
 from dana.core.files import temp_file
-from dana.core.launch import on_rank_0
+from dana.core.launch import PRECISION_VARIABLE, on_rank_0
 from dana.core.logging import get_logger
-from dana.train.execution import LAUNCH
 from dana.train.loop import TrainingState
 from dana.train.records import EvaluationRecord, Record, from_line, to_line
 from dana.train.settings import TrainSettings
@@ -145,7 +144,7 @@ class Checkpoints:
         if header["launch"] != self.launch:
             raise ArtifactError(
                 f"{path}: was made with {_listed(header['launch'])}, but this launch has "
-                f"{_listed(self.launch)}. Launch it as before ({LAUNCH} sets the precision), or "
+                f"{_listed(self.launch)}. Launch it as before ({PRECISION_VARIABLE} sets the precision), or "
                 f"{again}"
             )
         records = [from_line(line) for line in lines.splitlines()]

@@ -18,12 +18,17 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from dana.core.config import require
 from dana.core.device import bf16_speedup, find_device, has_bf16
 from dana.core.errors import ConfigError
-from dana.core.launch import cores, env_flag, processes, rendezvous_options
+from dana.core.launch import (
+    PRECISION_VARIABLE,
+    cores,
+    env_flag,
+    processes,
+    rendezvous_options,
+)
 from dana.core.logging import get_logger
 
 log = get_logger(__name__)
 
-LAUNCH = "ACCELERATE_MIXED_PRECISION"
 PRECISIONS = ("no", "bf16", "fp16")
 LAUNCH_HINT = (
     "launch with accelerate launch --config_file accelerate_configs/X.yaml, or "
@@ -49,7 +54,7 @@ class Precision:
     @classmethod
     def from_accelerator(cls, accelerator: Any = None) -> "Precision":
         """Read the precision from an accelerator, or from the environment and the device."""
-        name = os.environ.get(LAUNCH)
+        name = os.environ.get(PRECISION_VARIABLE)
         device = accelerator.device if accelerator else find_device()
         if accelerator and (name or accelerator.mixed_precision != "no"):
             name = accelerator.mixed_precision
@@ -83,7 +88,7 @@ def refuse_precision(folder: Path, before: str | None, now: str) -> None:
         ConfigError: Names the environment variable that sets the earlier precision.
     """
     if before != now:
-        remedy = f"to resume it, set {LAUNCH}={before}"
+        remedy = f"to resume it, set {PRECISION_VARIABLE}={before}"
         raise ConfigError(
             f"{folder}: was run with mixed_precision={before}, but this process has {now}; {remedy}"
         )
@@ -101,8 +106,10 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
     """
     from accelerate import Accelerator, InitProcessGroupKwargs
 
-    precision = os.environ.get(LAUNCH, "no")
-    require(precision in PRECISIONS, LAUNCH, precision, f"one of {', '.join(PRECISIONS)}")
+    precision = os.environ.get(PRECISION_VARIABLE, "no")
+    require(
+        precision in PRECISIONS, PRECISION_VARIABLE, precision, f"one of {', '.join(PRECISIONS)}"
+    )
     engine = "DATA"
     for kind in ("FSDP", "DEEPSPEED"):
         if env_flag(f"ACCELERATE_USE_{kind}"):

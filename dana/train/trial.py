@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from dana.core.errors import ArtifactError, DanaError
+from dana.core.launch import PRECISION_VARIABLE
 from dana.core.logging import get_logger
 from dana.core.rng import torch_seed
 from dana.models.folder import lacks_memory
-from dana.train.execution import LAUNCH, Precision
+from dana.train.execution import Precision
 
 log = get_logger(__name__)
 
@@ -53,7 +54,7 @@ def try_precision(
     in_float32 = replace(precision, name="no", from_launcher=False)
     if precision.from_launcher:
         raise ArtifactError(
-            f"{failure}; the launch set this precision: set {LAUNCH}=no to compute in float32"
+            f"{failure}; the launch set this precision: set {PRECISION_VARIABLE}=no to compute in float32"
         )
     log.warning("precision float32, as %s", failure)
     failure = _failure(in_float32, module, forward, trains)
@@ -86,8 +87,9 @@ def _failure(
         if lacks_memory(error):  # the first step says it, with the setting to change
             return ""
         reason = str(error).strip().partition("\n")[0]
+        work = "be trained" if trains else "run"
         return (
-            f"{_name_of(module)}: the model cannot be trained in {NAMES[precision.name]}: "
+            f"{_name_of(module)}: the model cannot {work} in {NAMES[precision.name]}: "
             f"{type(error).__name__}: {reason}"
         )
     finally:
