@@ -126,7 +126,7 @@ def _records(
         elif kind in PACKAGES:
             yield from _sheet(path, kind, inputs)
         elif kind in USUAL:
-            found = layout or layout_of(path, inputs, is_table)
+            found = layout or _layout_of_table(path, inputs)
             if found is not None:
                 yield from read_rows(origin, read_lines(path, errors, inputs.encoding), found)
         elif kind == ".txt":
@@ -242,6 +242,11 @@ def layout_of(path: File, inputs: Inputs, is_table: bool = False) -> Layout | No
     """
     if kind_of(path, inputs, is_table) not in USUAL:
         return None
+    return _layout_of_table(path, inputs)
+
+
+def _layout_of_table(path: File, inputs: Inputs) -> Layout | None:
+    """Find and say how a file that is known to be delimited text is laid out."""
     named = format_of(path)
     layout = _find(path, inputs, named == ".tsv")
     if layout is None:

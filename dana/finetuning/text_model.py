@@ -45,7 +45,7 @@ class Answers(NamedTuple):
     cut: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class TextModel:
     """A model that labels texts.
 
@@ -68,7 +68,7 @@ class TextModel:
     linear: ResultModel | None = None
     classifier: SavedClassifier | None = None
     likeness: Likeness | None = None
-    _tried: dict[str, Precision] = field(default_factory=dict, repr=False, compare=False)
+    _tried: Precision | None = field(default=None, init=False, repr=False, compare=False)
 
     @cached_property
     def _launched(self) -> Precision:
@@ -77,10 +77,10 @@ class TextModel:
 
     def _precision(self, module: Classifier, inputs: EncodedSplit) -> Precision:
         """Return the precision in which the fine-tuned model runs, tried on the first texts."""
-        if "precision" not in self._tried:
+        if self._tried is None:
             forward = two_rows(module, inputs, self._launched.device)
-            self._tried["precision"] = try_precision(self._launched, module, forward, trains=False)
-        return self._tried["precision"]
+            self._tried = try_precision(self._launched, module, forward, trains=False)
+        return self._tried
 
     @property
     def longest(self) -> int | None:
