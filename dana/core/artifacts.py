@@ -233,7 +233,7 @@ def make_on_all_ranks(
             existing = find_reusable(path, kind, inputs, remake)
             if existing is not None:
                 return existing
-            _refuse_inside_artifact(path)
+            refuse_inside_artifact(path)
             stack.enter_context(make_parent(path))
             stack.enter_context(folder_lock(path))
             return find_reusable(path, kind, inputs, remake)  # another process may have made it
@@ -250,8 +250,15 @@ def make_on_all_ranks(
         return on_rank_0(lambda: _commit(path, kind, inputs, draft))
 
 
-def _refuse_inside_artifact(path: Path) -> None:
-    """Refuse a folder inside an artifact, which would be part of that one."""
+def refuse_inside_artifact(path: Path) -> None:
+    """Refuse a folder inside an artifact, which would be part of that one.
+
+    Args:
+        path: Folder or file that is to be written.
+
+    Raises:
+        ArtifactError: If a folder above it is an artifact.
+    """
     for folder in path.parents:
         if (folder / MANIFEST).is_file():
             raise ArtifactError(

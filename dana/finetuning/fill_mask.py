@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from dana.models.folder import brings_head, load_complete, load_config, load_tokenizer
+from dana.models.heads import positions_of
 from dana.train.objectives.architectures import is_masked_model
 
 WORD = re.compile(r"[^\W\d_]{4,}")
@@ -34,7 +35,7 @@ def fill_hidden_words(
     Args:
         model: Folder or Hub name of a checkpoint with a trained head.
         texts: Texts of any length, which are cut as the model reads them.
-        max_tokens: Tokens that are read of a text.
+        max_tokens: Tokens that are read of a text, at most the model's positions.
 
     Returns:
         For each text the parts ``before`` and ``after`` the hidden ``word``, the model's ``fills``,
@@ -47,6 +48,7 @@ def fill_hidden_words(
         return [None] * len(texts)
     network = load_complete(AutoModelForMaskedLM, model)
     network.eval()
+    longest = min(max_tokens, positions_of(network.config))
     filled: list[dict[str, Any] | None] = []
     for text in texts:
         gap = _choose_word(tokenizer, text)
@@ -55,7 +57,7 @@ def fill_hidden_words(
             continue
         start, end, token = gap
         hidden = text[:start] + tokenizer.mask_token + text[end:]
-        encoded = tokenizer(hidden, truncation=True, max_length=max_tokens, return_tensors="pt")
+        encoded = tokenizer(hidden, truncation=True, max_length=longest, return_tensors="pt")
         places = (encoded["input_ids"][0] == tokenizer.mask_token_id).nonzero().flatten()
         if len(places) != 1:  # beyond what is read, or the text itself has a mask
             filled.append(None)
@@ -82,7 +84,8 @@ def _choose_word(tokenizer: Any, text: str) -> tuple[int, int, int] | None:
     Returns:
         First character, end and token id of the word; None if there is none.
     """
-    encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False)
+    # The whole text is read, whose length a tokenizer warns of.
+    encoded = tokenizer(text, return_offsets_mapping=True, add_special_tokens=False, verbose=False)
     tokens = {}
     for index, (start, end) in zip(encoded["input_ids"], encoded["offset_mapping"], strict=True):
         while start < end and text[start].isspace():  # a token may begin with the space before

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from transformers import AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoTokenizer
 
 from dana.finetuning.fill_mask import fill_hidden_words, has_trained_head
 
@@ -34,6 +34,14 @@ def test_a_word_beyond_what_is_read_is_left_out(checkpoint):
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     word = max((word for word in tokenizer.get_vocab() if word.isalpha()), key=len)
     assert fill_hidden_words(str(checkpoint), ["a " * 40 + word], 16) == [None]
+
+
+def test_no_more_is_read_than_the_model_has_positions_for(checkpoint):
+    positions = AutoConfig.from_pretrained(checkpoint).max_position_embeddings
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    word = max((word for word in tokenizer.get_vocab() if word.isalpha()), key=len)
+    [filled] = fill_hidden_words(str(checkpoint), [word + " a" * positions], 2 * positions)
+    assert filled["word"] == word
 
 
 def test_a_head_that_was_not_trained_with_the_model_is_not_shown(checkpoint, tmp_path):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dana.core.artifacts import refuse_inside_artifact
 from dana.core.config import require
 from dana.core.errors import DanaError
 from dana.core.launch import (
@@ -22,6 +23,7 @@ from dana.core.launch import (
     cores,
     has_peers,
     is_writer,
+    on_rank_0,
     process_rank,
     processes,
     single_process,
@@ -37,7 +39,7 @@ from dana.core.logging import (
 from dana.core.memory import return_memory
 from dana.core.remake import call_remaking
 from dana.core.workers import Worker
-from dana.stages.steps.run import Run, write_metrics
+from dana.stages.steps.run import RESULTS, Run, write_metrics
 from dana.stages.steps.step import Step, call_stage
 
 log = get_logger(__name__)
@@ -112,11 +114,13 @@ def execute(
         Output of each step, by name.
 
     Raises:
+        ArtifactError: If the run's folder is an artifact, or in one.
         DanaError: After all other steps are done: which steps failed and why. A single failure in
             this process is raised as it is.
         Preemption: At once, if a step was stopped by a signal.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
+    on_rank_0(lambda: refuse_inside_artifact(run.folder / RESULTS))
     execution = _Execution(run, jobs, remake)
     try:
         with _team_of(jobs) as submit, Heartbeat(execution.words):

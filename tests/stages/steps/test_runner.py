@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from dana.core.artifacts import MANIFEST, read_manifest
-from dana.core.errors import ConfigError, Contradiction, DanaError, Preemption
+from dana.core.errors import ArtifactError, ConfigError, Contradiction, DanaError, Preemption
 from dana.core.logging import format_duration, progress, progress_label
 from dana.core.workers import Worker
 from dana.stages.steps import runner
@@ -52,6 +52,13 @@ def run_of(folder):
 
 def calls(folder):
     return (folder / "calls.txt").read_text().split()
+
+
+def test_a_run_in_the_folder_of_another_result_is_refused_before_its_steps(tmp_path):
+    execute(run_of(tmp_path))
+    with pytest.raises(ArtifactError, match="which would be damaged; choose another folder"):
+        execute(run_of(tmp_path / "first"))
+    assert not (tmp_path / "first" / "calls.txt").exists()
 
 
 def test_steps_run_in_the_order_of_their_dependencies_and_are_reused(tmp_path, heard):
