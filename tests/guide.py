@@ -12,9 +12,11 @@ from itertools import islice
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from dana.cli.main import main
 from dana.corpus.harvest import drop_repeats, iterate_docstrings, list_distributions
+from dana.stages.base import SMALLEST
 from dana.stages.recipe import WRITTEN
 
 ROOT = Path(__file__).parent.parent
@@ -187,7 +189,16 @@ def reduce_size(text: str, model: Path) -> str:
 
 
 def run_commands(lines: str) -> None:
-    """Run the commands of a shell block by the command line's own function; each must succeed."""
+    """Run the commands of a shell block by the command line's own function; each must succeed.
+
+    ``dana init`` takes the smallest model, whatever is installed.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dana.stages.init.choose_base", lambda: (SMALLEST, {}))
+        _run_each(lines)
+
+
+def _run_each(lines: str) -> None:
     for line in lines.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if not words:

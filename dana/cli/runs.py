@@ -85,11 +85,14 @@ def add_runs(add: AddCommand) -> None:
     )
     models = (
         "model to adapt: a name or a folder; auto takes the strongest installed one that this "
-        "device adapts in five minutes (default: dana-mini)"
+        "device adapts in five minutes (default: auto)"
     )
-    init.add_argument("--model", metavar="NAME", default="dana-mini", help=models)
-    objectives = "what the arms learn: masked, position (for roles), crops (for topics) or auto (a pilot chooses)"
-    init.add_argument("--objective", help=f"{objectives} (default: masked)", default="masked")
+    init.add_argument("--model", metavar="NAME", default="auto", help=models)
+    objectives = (
+        "what the arms learn: masked, position (for roles), crops (for topics) or auto: a pilot "
+        "chooses (default: auto; masked for decoders, and where words have labels)"
+    )
+    init.add_argument("--objective", help=objectives)
     flags = [flag for flag in TEXTS if flag.name in ("--task", "--pool", "--task-path", "--out")]
     run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs"), ALLOW], reads=None)
     run.set_defaults(processes=True, beats="dana run")

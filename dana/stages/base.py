@@ -13,16 +13,29 @@ log = get_logger(__name__)
 
 AUTO = "auto"
 SMALLEST = "dana-mini"
-# From the strongest to the smallest.
-BASES = (mpnet.NAME, minilm.NAME, SMALLEST)
+# From the strongest to the smallest, and the width of each.
+BASES = {mpnet.NAME: 768, minilm.NAME: 384, SMALLEST: 256}
 MOST_SECONDS = 300.0  # of an adaptation
 TIMED_STEPS = 3
 # The default adaptation reads two sentences of each document of a step, of about so many tokens.
 SENTENCES_A_STEP = 128
 TOKENS_A_SENTENCE = 30
-DEFAULT_STEPS = (
-    50  # of position and crops: longer is better, and slower (docs/results/objectives.md)
-)
+# Steps of position and crops: longer is better, and slower (docs/results/objectives.md). On a CPU the
+# adaptations and pilots of a quick run are to end in half an hour.
+STEPS = 150
+NARROW_STEPS_ON_CPU = 50
+WIDE_STEPS_ON_CPU = 25
+
+
+def default_steps(width: int) -> int:
+    """Return the steps of position and crops of a base on this device.
+
+    Args:
+        width: Width of the base's hidden states.
+    """
+    if find_device().type != "cpu":
+        return STEPS
+    return NARROW_STEPS_ON_CPU if width <= BASES[SMALLEST] else WIDE_STEPS_ON_CPU
 
 
 def installed_bases() -> list[str]:
@@ -79,7 +92,7 @@ def choose_base(timer: Callable[[str], float] = seconds_of_step) -> tuple[str, M
     """
     seconds: dict[str, float] = {}
     for name in installed_bases():
-        seconds[name] = timer(name) * DEFAULT_STEPS
+        seconds[name] = timer(name) * default_steps(BASES[name])
         fits = seconds[name] <= MOST_SECONDS
         log.info(
             "model     %s: about %.0f s an adaptation on this device%s",

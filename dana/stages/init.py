@@ -26,11 +26,11 @@ from dana.corpus.overlap import OverlapIndex
 from dana.corpus.sources import STDIN
 from dana.corpus.text import strip_markers
 from dana.corpus.unit_stream import Units, split_documents
-from dana.models.folder import check_checkpoint, load_own_tokenizer
+from dana.models.folder import check_checkpoint, load_config, load_own_tokenizer
 from dana.models.pooling import read_pooling
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
-from dana.stages.base import AUTO, DEFAULT_STEPS, SMALLEST, choose_base
+from dana.stages.base import AUTO, SMALLEST, choose_base, default_steps
 from dana.stages.plan import summary_text
 from dana.stages.power import describe_smallest
 from dana.stages.recipe import read_recipe
@@ -45,6 +45,7 @@ from dana.tasks.labelled import LabelledTexts, Table, read_labelled
 from dana.tasks.labels import Question
 from dana.tasks.settings import BALANCED, Hygiene
 from dana.tasks.table_columns import list_names
+from dana.train.objectives.architectures import is_masked_model
 from dana.train.objectives.vectors import VectorObjective
 from dana.weighting.settings import PAPERS_BETA, Budget
 
@@ -72,7 +73,7 @@ PLAN = """\
 out: .                 # results are written beside this file
 task: card.yaml        # your texts and their folds
 {survey}pool: {pool}
-model: {model}   # to adapt; dana init --model auto takes the strongest that adapts in five minutes here
+model: {model}   # to adapt; dana init takes the strongest installed one that adapts in five minutes here
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
 {result}{weight}adapt: {{{adapt}, max_tokens: 128, warmup: 0.05{execution}}}
 weigh: {{{weigh}}} # no more than adapt reads, and no more than a fifth of the pool
@@ -85,17 +86,17 @@ WORDS_RESULT = """\
 final: false           # words have labels: dana finetune --save keeps a model
 """
 MASKED = "masked"
-OBJECTIVES = (MASKED, "position", "crops", "auto")
+OBJECTIVES = (MASKED, "position", "crops", AUTO)
 MASKED_TOKENS = 1_000_000
 # Of a processor: larger passes take more memory and are no faster. No result depends on it.
 OF_CPU = ", execution: {micro_batch_tokens: 2048}"
 MOST_DOCUMENTS = 3_200  # of position and crops: more were not tried (docs/results/objectives.md)
 ADAPT = {
     MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32",  # and a learning rate by the base
-    "position": f"objective: position, steps: {DEFAULT_STEPS}, learning_rate: null",
-    "crops": f"objective: crops, steps: {DEFAULT_STEPS}, learning_rate: null",
+    "position": "objective: position, learning_rate: null",  # and steps by base and device
+    "crops": "objective: crops, learning_rate: null",
     # 64 examples a step for masked tokens, too, if the pilot chooses them.
-    "auto": f"objective: auto, steps: {DEFAULT_STEPS}, batch_size: 64, learning_rate: null",
+    AUTO: "objective: auto, batch_size: 64, learning_rate: null",
 }
 
 
@@ -108,8 +109,8 @@ def init(  # noqa: PLR0913, keywords of a public call
     group: str | None = None,
     test: Table | None = None,
     folds: int | None = None,
-    model: str = SMALLEST,
-    objective: str = MASKED,
+    model: str = AUTO,
+    objective: str | None = None,
     inputs: Inputs | Mapping[str, Any] | None = None,
     text_pair: str | None = None,
     kind: str | None = None,
@@ -138,7 +139,8 @@ def init(  # noqa: PLR0913, keywords of a public call
             chooses by the speed of this device (:func:`dana.stages.base.choose_base`); the recipe
             then has the name of the choice.
         objective: What the arms learn: ``masked``, ``position``, ``crops``, or ``auto``, which
-            ``dana run`` chooses by a pilot.
+            ``dana run`` chooses by a pilot. None is ``auto`` for an encoder and labels of texts,
+            else ``masked``.
         inputs: How the table is read, where looking at it finds something else: ``encoding``,
             ``separator``, ``quotes``, ``header``, ``skip_lines``.
         text_pair: Column of the second text, for labels of pairs of texts.
@@ -153,7 +155,8 @@ def init(  # noqa: PLR0913, keywords of a public call
         ArtifactError: If the folder holds something else.
         DanaError: If the table or the pool cannot be used.
     """
-    require(objective in OBJECTIVES, "objective", objective, f"one of {', '.join(OBJECTIVES)}")
+    known = objective is None or objective in OBJECTIVES
+    require(known, "objective", objective, f"one of {', '.join(OBJECTIVES)}")
     folder = _new_folder(table, out)
     if model != AUTO:
         check_checkpoint(model)
@@ -186,16 +189,20 @@ def init(  # noqa: PLR0913, keywords of a public call
     log.info(LINE, "comparing", f"{len(documents):,} documents with your texts")
     survey = survey_pool(documents, _plain_texts(labelled))
     lines = _describe_survey(survey, round(size), len(documents))
-    budget, share = choose_budget(objective, documents, size)
+    if model == AUTO:
+        model, _ = choose_base()
+        log.info(LINE, "model", f"{model}, which the recipe names from now on")
+    config = load_config(model)
+    objective = objective or default_objective(config, labelled.kind)
+    steps = default_steps(getattr(config, "hidden_size", 0))
+    budget, share = choose_budget(objective, documents, size, steps)
     lines.append(f"the arms select {_in_words(budget)} each, about {share:.0%} of it")
     for number, line in enumerate(lines):
         log.info(LINE, "" if number else "pool", line)
 
-    if model == AUTO:
-        model, _ = choose_base()
-        log.info(LINE, "model", f"{model}, which the recipe names from now on")
     findings = [_describe_tests(labelled), *lines]
-    recipe = _recipe_text(folder, sources, of_pool, findings, model, objective, budget, labelled)
+    adapt = _adapt_settings(objective, model, steps)
+    recipe = _recipe_text(folder, sources, of_pool, findings, model, adapt, budget, labelled)
     card = yaml.safe_dump(_card_values(folder, labelled), sort_keys=False, allow_unicode=True)
     with make_parent(folder), folder_lock(folder), temp_dir(folder) as draft:
         labelled.texts.to_parquet(draft / TEXTS, index=False)
@@ -354,8 +361,19 @@ def _describe_survey(survey: dict[str, Any], size: int, read: int) -> list[str]:
     return lines
 
 
+def default_objective(config: Any, kind: str) -> str:
+    """Return what arms learn where nobody says it: what a pilot chooses, where one can choose.
+
+    Args:
+        config: Configuration of the model, which is an encoder or not.
+        kind: Kind of the labels.
+    """
+    has_probe = kind != TokenLabels.name
+    return AUTO if has_probe and is_masked_model(config) else MASKED
+
+
 def choose_budget(
-    objective: str, documents: Sequence[Document], size: float
+    objective: str, documents: Sequence[Document], size: float, steps: int
 ) -> tuple[Budget, float]:
     """Choose how much text an arm selects: what its training reads, and at most a fifth of the pool.
 
@@ -365,6 +383,7 @@ def choose_budget(
         objective: One of :data:`OBJECTIVES`.
         documents: A sample of the pool.
         size: Number of documents of the pool, about.
+        steps: Steps of a training that reads documents.
 
     Returns:
         The budget: tokens for masked, which reads tokens, else documents; and
@@ -376,7 +395,7 @@ def choose_budget(
         amount = size * _mean_tokens(documents)
     else:
         kind = "documents"
-        read = min(DEFAULT_STEPS * VectorObjective.batch_size, MOST_DOCUMENTS)
+        read = min(steps * VectorObjective.batch_size, MOST_DOCUMENTS)
         amount = size
     selected = max(1, min(read, round(PAPERS_BETA * amount)))
     return Budget(selected, kind), min(1.0, selected / amount)
@@ -395,13 +414,21 @@ def _in_words(budget: Budget) -> str:
     return f"{budget.amount:,.0f} {budget.kind}"
 
 
+def _adapt_settings(objective: str, model: str, steps: int) -> str:
+    """Write the settings of an adaptation that differ from the defaults."""
+    if objective != MASKED:
+        return f"{ADAPT[objective]}, steps: {steps}"
+    rate = SMALLEST_RATE if model == SMALLEST else RATE
+    return f"{ADAPT[objective]}, learning_rate: {rate}"
+
+
 def _recipe_text(
     folder: Path,
     sources: Sequence[str],
     inputs: Inputs,
     findings: Sequence[str],
     model: str,
-    objective: str,
+    adapt: str,
     budget: Budget,
     labelled: LabelledTexts,
 ) -> str:
@@ -414,9 +441,6 @@ def _recipe_text(
     weigh = f"budget: {budget.amount:.0f} {budget.kind}"
     if budget.kind == "tokens":
         weigh += f", tokenizer: {SMALLEST}"
-    adapt = ADAPT[objective]
-    if objective == MASKED:
-        adapt += f", learning_rate: {SMALLEST_RATE if model == SMALLEST else RATE}"
     if Path(model).is_dir() and not Path(model).is_absolute():
         model = os.path.relpath(model, folder)
     recipe = PLAN.format(

@@ -10,10 +10,17 @@ from transformers import AutoModel, AutoTokenizer
 from dana.encoders.hashing import HashingEncoder
 from dana.finetuning.loop import run_seed
 from dana.stages import finetune_seed
+from dana.stages.base import SMALLEST
 from dana.stages.training import pretrain_stage
 from tests.conftest import write_documents
 from tests.stages.tiny_training import MODULES, PRETRAIN, adapt
 from tests.stages.two_topics import CELLS, COURTS, PLANTED, POOL, one_document, write_scores
+
+
+@pytest.fixture(autouse=True)
+def smallest_base(monkeypatch):
+    """``dana init`` takes the smallest model, whatever is installed."""
+    monkeypatch.setattr("dana.stages.init.choose_base", lambda: (SMALLEST, {SMALLEST: 1.0}))
 
 
 @pytest.fixture(scope="session")

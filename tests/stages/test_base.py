@@ -1,6 +1,7 @@
 """The model of dana init --model auto: the strongest installed base that is fast enough here, by its name."""
 
 import pytest
+import torch
 
 from dana.core.errors import ConfigError
 from dana.stages import base
@@ -12,9 +13,9 @@ ALL = ["all-mpnet-base-v2", "minilm", "dana-mini"]
 @pytest.mark.parametrize(
     ("seconds", "choice", "timed"),
     [
-        ({"all-mpnet-base-v2": 6.0}, "all-mpnet-base-v2", 1),
-        ({"all-mpnet-base-v2": 6.1, "minilm": 1.0}, "minilm", 2),
-        ({"all-mpnet-base-v2": 50.0, "minilm": 7.0, "dana-mini": 1.0}, "dana-mini", 3),
+        ({"all-mpnet-base-v2": 12.0}, "all-mpnet-base-v2", 1),
+        ({"all-mpnet-base-v2": 12.1, "minilm": 1.0}, "minilm", 2),
+        ({"all-mpnet-base-v2": 50.0, "minilm": 14.0, "dana-mini": 1.0}, "dana-mini", 3),
         ({"all-mpnet-base-v2": 50.0, "minilm": 50.0, "dana-mini": 50.0}, "dana-mini", 3),
     ],
 )
@@ -29,6 +30,15 @@ def test_only_installed_bases_are_timed(monkeypatch):
     monkeypatch.setattr(base.mpnet, "is_installed", lambda: False)
     monkeypatch.setattr(base, "find_spec", lambda name: None)
     assert base.choose_base(lambda name: 1.0) == ("dana-mini", {"dana-mini": 50.0})
+
+
+@pytest.mark.parametrize(
+    ("device", "width", "steps"),
+    [("cpu", 256, 50), ("cpu", 257, 25), ("cpu", 768, 25), ("cuda", 256, 150), ("mps", 768, 150)],
+)
+def test_a_narrow_base_and_an_accelerator_train_longer(device, width, steps, monkeypatch):
+    monkeypatch.setattr(base, "find_device", lambda: torch.device(device))
+    assert base.default_steps(width) == steps
 
 
 def test_a_step_of_the_smallest_base_is_timed():

@@ -2,17 +2,19 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from transformers import AutoConfig
 
 import dana
 from dana.cli.main import main
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import Document
 from dana.core.settings import load
-from dana.stages.init import FILES, choose_budget, survey_pool
+from dana.stages.init import FILES, choose_budget, default_objective, survey_pool
 from dana.stages.recipe import read_recipe
 from dana.stages.run import _describe_tasks, plan_run
 from dana.stages.settings import RunSettings, load_settings
@@ -81,10 +83,10 @@ def test_the_folder_holds_card_texts_and_recipe_with_what_was_found(home, capfd)
             "separated by semicolons",
             "5 folds",
             "3 of the first 30",
-            "7 × training on 1,000,000 tokens (--quick)",
+            "7 × training on 50 steps (--quick)",
             "macro-F1 can be decided by the probe",
             "; with --quick a difference of about",
-            "11 × training on 1,000,000 tokens",
+            "11 × training on 50 steps",
         )
     ), err
     assert [path.name for path in home.iterdir() if path.name.startswith(".")] == []
@@ -269,17 +271,18 @@ def test_a_quick_run_ends_after_the_probe_and_the_run_goes_on_from_there(home, m
 
 
 @pytest.mark.parametrize(
-    ("objective", "pool", "budget"),
+    ("objective", "pool", "steps", "budget"),
     [
-        ("masked", 1_000_000, "1000000 tokens"),
-        ("position", 40_000, "3200 documents"),
-        ("crops", 40_000, "3200 documents"),
-        ("crops", 100, "20 documents"),
+        ("masked", 1_000_000, 25, "1000000 tokens"),
+        ("position", 40_000, 50, "3200 documents"),
+        ("crops", 40_000, 150, "3200 documents"),
+        ("auto", 40_000, 25, "1600 documents"),
+        ("crops", 100, 50, "20 documents"),
     ],
 )
-def test_no_more_is_selected_than_an_arm_reads(objective, pool, budget):
+def test_no_more_is_selected_than_an_arm_reads(objective, pool, steps, budget):
     documents = [Document(str(n), "", draw(2, n)) for n in range(100)]
-    found, share = choose_budget(objective, documents, pool)
+    found, share = choose_budget(objective, documents, pool, steps)
     assert found == Budget.parse(budget)
     assert 0 < share <= 0.2
 
@@ -287,7 +290,7 @@ def test_no_more_is_selected_than_an_arm_reads(objective, pool, budget):
 def test_no_more_is_selected_than_a_fifth_of_the_pool():
     documents = [Document(str(n), "", draw(2, n)) for n in range(100)]
     for objective in ("masked", "position", "crops"):
-        _, share = choose_budget(objective, documents, 100)
+        _, share = choose_budget(objective, documents, 100, 50)
         assert share == pytest.approx(0.2, abs=0.005)
 
 
@@ -355,7 +358,7 @@ def test_another_amount_on_the_command_line_takes_the_place_of_the_budget(home, 
     ids=["ready", "without", "after"],
 )
 def test_the_steps_of_a_quick_run_are_some_of_the_run(home, arms, quick):
-    dana.init("tickets.csv", "pool")
+    dana.init("tickets.csv", "pool", objective="masked")
     values = read_recipe("tickets")[0] | {"arms": arms, "selector": "lexical"}
     values["adapt"] |= {"tokens": 600}
     settings = load_settings(values)
@@ -382,6 +385,31 @@ def test_a_model_that_is_chosen_by_speed_stands_in_the_recipe_by_name(home, monk
     assert 'model: "minilm"' in recipe
     assert "model: auto" not in recipe
     assert read_recipe(folder)[0]["model"] == "minilm"
+
+
+@pytest.mark.parametrize(
+    ("model_type", "kind", "objective"),
+    [
+        ("bert", "single_label", "auto"),
+        ("modernbert", "multi_label", "auto"),
+        ("mpnet", "regression", "auto"),
+        ("bert", "token_labels", "masked"),
+        ("llama", "single_label", "masked"),
+    ],
+)
+def test_a_pilot_chooses_the_objective_where_one_can(model_type, kind, objective):
+    assert default_objective(AutoConfig.for_model(model_type), kind) == objective
+
+
+def test_a_wide_base_trains_shorter_on_a_processor_and_selects_less(home, monkeypatch):
+    monkeypatch.setattr(
+        "dana.stages.init.load_config", lambda name: SimpleNamespace(hidden_size=384)
+    )
+    lines = "".join(json.dumps({"text": draw(2, n)}) + "\n" for n in range(20_000))
+    (home / "pool" / "all.jsonl").write_text(lines)
+    settings = load_settings(read_recipe(dana.init("tickets.csv", "pool", objective="crops"))[0])
+    assert settings.adapt.steps == 25
+    assert settings.weigh.effective_budget == Budget.parse("1600 documents")
 
 
 def test_a_model_that_is_not_there_leaves_nothing(home):
