@@ -14,7 +14,7 @@ test: .venv/test
 	$(BIN)/python -m pytest -m "not slow and not gpu" --numprocesses auto --maxprocesses 8 --dist loadfile
 
 test-slow: .venv/test .venv/deepspeed
-	$(BIN)/python -m pytest -m slow --numprocesses auto --maxprocesses 2 --dist loadfile
+	$(BIN)/python -m pytest -m slow --durations 25 --numprocesses auto --maxprocesses 2 --dist loadfile
 
 # Of a clone, installed into an environment of its own; a recipe runs to its verdict in tests/stages/steps.
 test-core:

@@ -206,6 +206,8 @@ def _run_each(lines: str) -> None:
         assert words[0] == "dana", line
         if {"finetune", "topic-gap"} & set(words[1:3]):
             words += ["--set", *FINETUNED]
+        if words[1] == "finetune" and "--seeds" not in words:
+            words.append("finetune.seeds=1")
         if words[1:3] == ["run", "tickets"] and "--dry-run" not in words:
             words += ["--set", *RUN, *FINETUNED]
         if words[2] == "compare":
