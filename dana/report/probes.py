@@ -190,15 +190,15 @@ def read_neighbours(path: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def read_retrieval(path: Path) -> list[dict[str, Any]]:
-    """Read how well each arm's vectors find a document by a sentence: a row per arm, text and adaptation.
+    """Read how well each arm's vectors find a document by a sentence: a row per arm and text.
 
     Raises:
         ArtifactError: If a file is damaged.
     """
     rows = []
-    for file in sorted(path.glob("retrieval/*/*/retrieval.json")):
+    for file in sorted(path.glob("retrieval/*/retrieval.json")):
         with reading(file):
             for text, scores in read_object(file)["texts"].items():
                 if scores is not None:
-                    rows.append({"arm": file.parts[-3], "text": text, **scores})
+                    rows.append({"arm": file.parent.name, "text": text, **scores})
     return rows

@@ -109,7 +109,7 @@ class RunFrames:
             arm.
         texts: Test texts by id, of a task whose card lies in the folder.
         final: The choice of the model that the run ends in; empty without one.
-        retrieval: One row per arm, text and adaptation: how well a sentence finds its document.
+        retrieval: One row per arm and text: how well a sentence finds its document.
         stages: Manifest of each committed artifact by its path in the folder.
         recipe: The recipe, as YAML without comments; empty if the folder has no ``recipe.yaml``.
         is_run: True if ``dana run`` made it rather than one command per step.

@@ -519,19 +519,14 @@ def probe_difference_table(probes: Sequence[ProbeResult]) -> Table | None:
 
 
 def retrieval_table(rows: pd.DataFrame) -> Table:
-    """Tabulate how well a sentence finds the rest of its document, by arm and text; means over adaptations."""
-    groups = rows.groupby(["text", "arm"], sort=False)
-    frame = groups.agg(
-        n=("documents", "size"),
-        documents=("documents", "max"),
-        mrr_10=("mrr_10", "mean"),
-        ndcg_10=("ndcg_10", "mean"),
-    ).reset_index()
-    columns = (TEXT, ARM, SEEDS, *decimals(0, "documents"))
+    """Tabulate how well a sentence finds the rest of its document, by text and arm."""
+    order = ["text", "arm", "documents", "mrr_10", "ndcg_10"]
+    frame = rows[order].sort_values("text", kind="stable", ignore_index=True)
+    columns = (TEXT, ARM, *decimals(0, "documents"))
     columns += (Column("MRR@10", lambda row: number(row.mrr_10)),)
     columns += (Column("nDCG@10", lambda row: number(row.ndcg_10)),)
     caption = (
         "Held-out documents: a sentence of each searches, by cosine, for the rest of its document among those of all. "
-        "n: adaptations. Text without enough documents of two sentences has no row."
+        "Models of the first adaptation. Text without enough documents of two sentences has no row."
     )
     return Table("retrieval", caption, frame, columns)

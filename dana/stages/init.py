@@ -93,10 +93,11 @@ OF_CPU = ", execution: {micro_batch_tokens: 2048}"
 MOST_DOCUMENTS = 3_200  # of position and crops: more were not tried (docs/results/objectives.md)
 ADAPT = {
     MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32",  # and a learning rate by the base
-    "position": "objective: position, learning_rate: null",  # and steps by base and device
-    "crops": "objective: crops, learning_rate: null",
+    # And steps by base and device. Each evaluation takes as long as a step or two.
+    "position": "objective: position, learning_rate: null, evaluations: 1",
+    "crops": "objective: crops, learning_rate: null, evaluations: 1",
     # 64 examples a step for masked tokens, too, if the pilot chooses them.
-    AUTO: "objective: auto, batch_size: 64, learning_rate: null",
+    AUTO: "objective: auto, batch_size: 64, learning_rate: null, evaluations: 1",
 }
 
 

@@ -113,36 +113,26 @@ def probe_steps(
 
 
 def retrieval_steps(
-    settings: RunSettings,
-    models: Mapping[str, str],
-    index: int,
-    folds: Collection[str],
-    held_out: Mapping[str, Path],
+    settings: RunSettings, models: Mapping[str, str], held_out: Mapping[str, Path]
 ) -> Iterator[Step]:
-    """Yield the steps that search by the vectors of each model of one adaptation.
+    """Yield the steps that search by the vectors of each model of the first adaptation.
 
     Args:
         settings: Settings of the run.
-        models: Name of the step that makes each arm's model; the base is the same in all adaptations.
-        index: Index of the adaptation.
-        folds: Cards that have folds.
+        models: Name of the step that makes each arm's model.
         held_out: Folder of held-out documents by the name of the text.
     """
     if not settings.probe.enabled or not settings.probe.documents:
         return
     for arm, maker in models.items():
-        is_same = maker == "base" and not folds
-        if is_same and index:
-            continue
-        ending = "" if is_same else f"/{index}"
         yield Step(
-            f"{RETRIEVAL}/{arm}{ending}",
+            f"{RETRIEVAL}/{arm}",
             "dana.stages.probe:retrieval_stage",
             {
                 "model": OutputOf(maker),
                 "texts": {name: str(folder) for name, folder in held_out.items()},
                 "settings": settings.probe,
-                "out": Path(settings.out) / RETRIEVAL / arm / str(index),
+                "out": Path(settings.out) / RETRIEVAL / arm,
                 "language": settings.selection.language,
             },
             labels={"arm": arm},

@@ -454,7 +454,8 @@ def _adaptation_steps(plan: _Plan, index: int, quick: bool) -> Iterator[Step]:
     held_out = dict(zip(("target", "pool"), held_out_folders(out), strict=True))
     held_out["target"] = held_out_folders(folder_of_fold(out, fold))[0]
     yield from probe_steps(plan.settings, plan.cards, models, index, plan.folds)
-    yield from retrieval_steps(plan.settings, models, index, plan.folds, held_out)
+    if index == 0:
+        yield from retrieval_steps(plan.settings, models, held_out)
 
 
 def _look_step(plan: _Plan, index: int, count: int, results: Sequence[str]) -> Step:

@@ -290,11 +290,9 @@ def test_a_run_probes_the_base_once_and_every_arm_of_each_adaptation(inputs, tmp
     ]
     assert [name for name in names if name.startswith("retrieval/")] == [
         "retrieval/base",
-        "retrieval/random/0",
-        "retrieval/dana/0",
-        "retrieval/random/1",
-        "retrieval/dana/1",
-    ]
+        "retrieval/random",
+        "retrieval/dana",
+    ], "searched in the first adaptation alone"
     off = recipe(inputs, tmp_path / "run", arms=["random", "dana"])
     assert not [step for step in plan_run(off).steps if step.name.startswith(("probe", "retr"))]
 
