@@ -1,6 +1,7 @@
 """Write log lines and progress bars to standard error, on the first process only."""
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ T = TypeVar("T")
 QUIET = (
     8.0  # seconds without a line or a moving bar, after which a heartbeat says that work goes on
 )
+USUAL_SIZE = (80, 24)  # columns and lines of a terminal that does not say how many it has
 BAR_INTERVAL = 5.0  # seconds between two states of a bar that goes to a file
 SURE = 30.0  # seconds after which the time left is shown below one hundredth of the work
 UNSURE = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]"
@@ -138,6 +140,11 @@ def progress_label(text: str) -> Iterator[None]:
         _label.reset(token)
 
 
+def _terminal_width() -> int:
+    """Return the columns of the terminal; 0 of one that does not say, as some containers' do not."""
+    return os.get_terminal_size(sys.stderr.fileno()).columns
+
+
 class progress(tqdm):
     """A tqdm bar with rate and time left, shown on rank 0 only, and updated rarely if the output is no terminal."""
 
@@ -157,10 +164,11 @@ class progress(tqdm):
         terminal = sys.stderr.isatty()
         interactive = terminal or "ipykernel" in sys.modules
         name = f"{_label.get()}: {what}" if _label.get() else what
-        options: dict[str, Any] = {
-            "mininterval": 0.2 if interactive else BAR_INTERVAL,
-            "dynamic_ncols": terminal,
-        }
+        options: dict[str, Any] = {"mininterval": 0.2 if interactive else BAR_INTERVAL}
+        if terminal and _terminal_width() == 0:
+            options["ncols"], options["nrows"] = USUAL_SIZE  # else no bar is drawn
+        else:
+            options["dynamic_ncols"] = terminal
         options |= {"disable": not is_main_process() or _is_quiet.get()}
         options |= {"unit": f" {unit}", "unit_scale": True, "total": total, "initial": initial}
         super().__init__(iterable, desc=f"{name:<28}", file=sys.stderr, **options)

@@ -1,7 +1,13 @@
 """Progress bars that outlive killed forks."""
 
+import fcntl
 import os
+import pty
 import signal
+import struct
+import subprocess
+import sys
+import termios
 import time
 
 from dana.core.logging import Heartbeat, progress, seconds_left
@@ -38,6 +44,25 @@ def test_a_bar_never_passes_its_total_and_shows_no_early_guess(capsys, monkeypat
         assert "<" in str(bar), "a hundredth is done"
         bar.update(1500)
         assert (bar.n, bar.total) == (1510, 1510)
+
+
+BAR = """
+from dana.core.logging import progress
+with progress(what="work", unit="pieces", total=2) as bar:
+    bar.update(1)
+"""
+
+
+def test_a_bar_is_drawn_on_a_terminal_that_does_not_say_its_width():
+    owner, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
+    with subprocess.Popen([sys.executable, "-c", BAR], stderr=terminal) as process:
+        os.close(terminal)
+        assert process.wait() == 0
+    shown = os.read(owner, 10_000).decode()
+    os.close(owner)
+    assert "work" in shown
+    assert "1.00/2.00" in shown
 
 
 def test_the_time_left_is_that_of_the_work_left_at_the_pace_of_this_runs_own_steps():
