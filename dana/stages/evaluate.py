@@ -19,7 +19,6 @@ from dana.stages.finetune_steps import (
     baseline_step,
     cards_by_name,
     refuse_mixed_precision,
-    require_shared_steps,
 )
 from dana.stages.join import join_stage
 from dana.stages.report import report_stage
@@ -81,7 +80,6 @@ def run_evaluate(
         ConfigError: If a checkpoint or card is unknown or named twice, before anything is run.
         DanaError: If steps failed, after all others are done.
     """
-    require_shared_steps(settings.jobs)
     plans = plan_evaluate(checkpoints, settings, remake)
     steps = [step for plan in plans for step in plan.steps]
     run = Run(Path(settings.out), (*steps, *_baseline_steps(settings)))

@@ -12,7 +12,6 @@ from typing import Any
 
 from dana.core.artifacts import read_manifest
 from dana.core.config import require
-from dana.core.launch import processes
 from dana.core.schemas import FINAL, NESTED
 from dana.finetuning.settings import FinetuneSettings
 from dana.stages.join import seed_folder, unit_folder
@@ -213,21 +212,6 @@ def refuse_mixed_precision(run: Run) -> None:
             folder = Path(step.settings["out"])
             before = read_manifest(folder).get("precision", now)
             refuse_precision(folder, before, now)
-
-
-def require_shared_steps(jobs: int) -> None:
-    """Refuse parallel jobs if several processes were launched: they share the work of each step.
-
-    Raises:
-        ConfigError: Names ``jobs``.
-    """
-    shares = processes() == 1 or jobs == 1
-    require(
-        shares,
-        "jobs",
-        jobs,
-        "1 if several processes were launched: they share the work of each step",
-    )
 
 
 def with_seed(settings: RunSettings, index: int) -> RunSettings:

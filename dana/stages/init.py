@@ -15,6 +15,7 @@ from dana.core.config import RECIPE, require
 from dana.core.device import find_device
 from dana.core.errors import ArtifactError, ConfigError
 from dana.core.files import folder_lock, make_parent, temp_dir
+from dana.core.launch import cores
 from dana.core.logging import get_logger
 from dana.core.rng import generator
 from dana.core.schemas import Document
@@ -75,7 +76,7 @@ task: card.yaml        # your texts and their folds
 {survey}pool: {pool}
 model: {model}   # to adapt; dana init takes the strongest installed one that adapts in five minutes here
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
-{result}{weight}adapt: {{{adapt}, max_tokens: 128, warmup: 0.05{execution}}}
+{jobs}{result}{weight}adapt: {{{adapt}, max_tokens: 128, warmup: 0.05{execution}}}
 weigh: {{{weigh}}} # no more than adapt reads, and no more than a fifth of the pool
 """
 RESULT = """\
@@ -90,6 +91,11 @@ OBJECTIVES = (MASKED, "position", "crops", AUTO)
 MASKED_TOKENS = 1_000_000
 # Of a processor: larger passes take more memory and are no faster. No result depends on it.
 OF_CPU = ", execution: {micro_batch_tokens: 2048}"
+# Of a processor: two steps of a thread each do twice as much as one of two threads, for small models
+# (docs/results/first-run.md). More would take more memory.
+JOBS = """\
+jobs: 2                # steps side by side; 1 takes half of the memory
+"""
 MOST_DOCUMENTS = 3_200  # of position and crops: more were not tried (docs/results/objectives.md)
 ADAPT = {
     MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32",  # and a learning rate by the base
@@ -444,6 +450,7 @@ def _recipe_text(
         weigh += f", tokenizer: {SMALLEST}"
     if Path(model).is_dir() and not Path(model).is_absolute():
         model = os.path.relpath(model, folder)
+    is_cpu = find_device().type == "cpu"
     recipe = PLAN.format(
         survey=survey,
         pool=json.dumps(paths, ensure_ascii=False),
@@ -452,7 +459,8 @@ def _recipe_text(
         weigh=weigh,
         result=WORDS_RESULT if labelled.kind == TokenLabels.name else RESULT,
         weight=_balance_classes(labelled)[1],
-        execution=OF_CPU if find_device().type == "cpu" else "",
+        execution=OF_CPU if is_cpu else "",
+        jobs=JOBS if is_cpu and cores() > 1 else "",
     )
     if inputs != Inputs():
         recipe += f"inputs: {json.dumps({'text_field': inputs.text_field}, ensure_ascii=False)}\n"

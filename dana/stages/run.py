@@ -31,7 +31,6 @@ from dana.stages.finetune_steps import (
     folder_of_fold,
     loss_steps,
     refuse_mixed_precision,
-    require_shared_steps,
     suffix,
     with_seed,
 )
@@ -93,7 +92,6 @@ def run_recipe(settings: RunSettings, quick: bool = False, remake: bool = False)
         ConfigError: If the task is neither a task card nor text.
         DanaError: If steps failed, after all others are done.
     """
-    require_shared_steps(settings.jobs)
     run = plan_run(settings, quick)
     refuse_mixed_precision(run)
     _describe_tasks(settings, quick)

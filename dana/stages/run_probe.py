@@ -13,7 +13,7 @@ from dana.report.page import interval_text, number
 from dana.report.probes import read_probes
 from dana.report.tables import probe_difference_table, probe_table
 from dana.stages.evaluate import Checkpoint
-from dana.stages.finetune_steps import cards_by_name, require_shared_steps
+from dana.stages.finetune_steps import cards_by_name
 from dana.stages.probe import refuse_kind
 from dana.stages.probe_steps import probe_step
 from dana.stages.report import report_stage
@@ -83,7 +83,6 @@ def run_probe(
         ConfigError: See :func:`plan_probe`.
         DanaError: If steps failed, after all others are done.
     """
-    require_shared_steps(settings.jobs)
     run = plan_probe(checkpoints, settings)
     execute(run, settings.jobs, remake=remake)
     on_rank_0(lambda: report_stage(run.folder))

@@ -130,7 +130,8 @@ class RunSettings:
     """End in a model: the best of what the run tests, fitted to all labelled texts, in OUT/model, and
     the adapted encoder in OUT/encoder. dana init turns it on."""
     jobs: Count = 1
-    """Number of steps of the recipe that run in parallel, each in a process of its own."""
+    """Number of steps of the recipe that run in parallel, each in a process of its own; launched
+    processes share the steps instead. dana init writes 2 for a CPU."""
 
     studies: dict[str, Any] = field(default_factory=dict, repr=False)
     """The section of every installed study, by its name; in a recipe they stand beside the others."""

@@ -84,6 +84,7 @@ def test_a_whole_recipe_and_a_model_from_scratch(inputs):
         "finetune": {"preset": "quick", "epochs": 1},
         "seeds": {"adaptations": 1, "finetunings": 2},
         "final": True,
+        "jobs": 2,  # has no effect in a launch
     }
     recipe.write_text(json.dumps(values))
     code, output = launch((*TORCHRUN, *DANA), "run", recipe, "--out", run)

@@ -412,6 +412,18 @@ def test_a_wide_base_trains_shorter_on_a_processor_and_selects_less(home, monkey
     assert settings.weigh.effective_budget == Budget.parse("1600 documents")
 
 
+@pytest.mark.parametrize(
+    ("device", "count", "jobs"), [("cpu", 8, 2), ("cpu", 1, 1), ("cuda", 8, 1)]
+)
+def test_two_steps_run_side_by_side_on_a_processor_of_several_cores(
+    home, device, count, jobs, monkeypatch
+):
+    monkeypatch.setattr("dana.stages.init.cores", lambda: count)
+    monkeypatch.setattr("dana.stages.init.find_device", lambda: SimpleNamespace(type=device))
+    folder = dana.init("tickets.csv", "pool")
+    assert load_settings(read_recipe(folder)[0]).jobs == jobs
+
+
 def test_a_model_that_is_not_there_leaves_nothing(home):
     with pytest.raises(ArtifactError, match="no such folder"):
         dana.init("tickets.csv", "pool", model="./nowhere")

@@ -106,7 +106,7 @@ def execute(
     Args:
         run: The steps.
         jobs: Number of steps that run in parallel, each in its own process; 1 runs them in this
-            process.
+            process. Launched processes share the steps instead.
         tell: Called in this process with each finished step and its output.
         remake: Whether artifacts of other settings are replaced instead of refused.
 
@@ -121,6 +121,8 @@ def execute(
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
     on_rank_0(lambda: refuse_inside_artifact(run.folder / RESULTS))
+    if has_peers():
+        jobs = 1  # they share the work of each step
     execution = _Execution(run, jobs, remake)
     try:
         with _team_of(jobs) as submit, Heartbeat(execution.words):
