@@ -142,8 +142,17 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
 
     artifact = make_on_all_ranks(out, "pilot", depends_on, write)
     on_rank_0(lambda: shutil.rmtree(folder, ignore_errors=True))
-    log.info("pilot     %s\n%s", pilot_text(artifact.manifest), _table(artifact.manifest["trials"]))
     return artifact
+
+
+def choice_text(pilot: Path) -> str:
+    """Describe the choice of a pilot in a sentence, with its table.
+
+    Args:
+        pilot: Folder of :func:`pilot_stage`.
+    """
+    manifest = open_artifact(pilot, "pilot").manifest
+    return f"{pilot_text(manifest)}\n{_table(manifest['trials'])}"
 
 
 def candidate_settings(settings: AdaptSettings, objective: str) -> AdaptSettings:

@@ -37,8 +37,8 @@ from dana.stages.finetune_steps import (
 from dana.stages.harvest import CARD_NAME
 from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
-from dana.stages.pilot import without_pilot
-from dana.stages.pilot_steps import pilot_name, pilot_steps
+from dana.stages.pilot import choice_text, without_pilot
+from dana.stages.pilot_steps import PILOT, pilot_name, pilot_steps
 from dana.stages.plan import summary_text
 from dana.stages.power import describe_power
 from dana.stages.probe_steps import base_probe_steps, is_probed, probe_steps, retrieval_steps
@@ -100,6 +100,8 @@ def run_recipe(settings: RunSettings, quick: bool = False, remake: bool = False)
 
     def tell(step: Step, output: str) -> None:
         _show_selection(step, output)
+        if step.name.partition("/")[0] == PILOT:
+            log.info("pilot     %s", choice_text(Path(output)))
         progress.tell(step)
 
     execute(run, settings.jobs, tell, remake)
