@@ -28,6 +28,7 @@ from dana.corpus.sources import STDIN
 from dana.corpus.text import strip_markers
 from dana.corpus.unit_stream import Units, split_documents
 from dana.models.folder import check_checkpoint, load_config, load_own_tokenizer
+from dana.models.heads import positions_of
 from dana.models.pooling import read_pooling
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
@@ -76,7 +77,7 @@ task: card.yaml        # your texts and their folds
 {survey}pool: {pool}
 model: {model}   # to adapt; dana init takes the strongest installed one that adapts in five minutes here
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
-{jobs}{result}{weight}adapt: {{{adapt}, max_tokens: 128, warmup: 0.05{execution}}}
+{jobs}{result}{weight}adapt: {{{adapt}, warmup: 0.05{execution}}}
 weigh: {{{weigh}}} # no more than adapt reads, and no more than a fifth of the pool
 """
 RESULT = """\
@@ -89,6 +90,7 @@ final: false           # words have labels: dana finetune --save keeps a model
 MASKED = "masked"
 OBJECTIVES = (MASKED, "position", "crops", AUTO)
 MASKED_TOKENS = 1_000_000
+MAX_TOKENS = 128  # of an example
 # Of a processor: larger passes take more memory and are no faster. No result depends on it.
 OF_CPU = ", execution: {micro_batch_tokens: 2048}"
 # Of a processor: two steps of a thread each do twice as much as one of two threads, for small models
@@ -208,7 +210,8 @@ def init(  # noqa: PLR0913, keywords of a public call
         log.info(LINE, "" if number else "pool", line)
 
     findings = [_describe_tests(labelled), *lines]
-    adapt = _adapt_settings(objective, model, steps)
+    longest = min(MAX_TOKENS, positions_of(config))
+    adapt = f"{_adapt_settings(objective, model, steps)}, max_tokens: {longest}"
     recipe = _recipe_text(folder, sources, of_pool, findings, model, adapt, budget, labelled)
     card = yaml.safe_dump(_card_values(folder, labelled), sort_keys=False, allow_unicode=True)
     with make_parent(folder), folder_lock(folder), temp_dir(folder) as draft:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from transformers import AutoConfig
+from transformers import AutoConfig, BertConfig
 
 import dana
 from dana.cli.main import main
@@ -402,13 +402,13 @@ def test_a_pilot_chooses_the_objective_where_one_can(model_type, kind, objective
 
 
 def test_a_wide_base_trains_shorter_on_a_processor_and_selects_less(home, monkeypatch):
-    monkeypatch.setattr(
-        "dana.stages.init.load_config", lambda name: SimpleNamespace(hidden_size=384)
-    )
+    config = BertConfig(hidden_size=384, max_position_embeddings=64)
+    monkeypatch.setattr("dana.stages.init.load_config", lambda name: config)
     lines = "".join(json.dumps({"text": draw(2, n)}) + "\n" for n in range(20_000))
     (home / "pool" / "all.jsonl").write_text(lines)
     settings = load_settings(read_recipe(dana.init("tickets.csv", "pool", objective="crops"))[0])
     assert settings.adapt.steps == 25
+    assert settings.adapt.max_tokens == 64
     assert settings.weigh.effective_budget == Budget.parse("1600 documents")
 
 
