@@ -33,7 +33,7 @@ SMALL = {
     r"translation\.layers=6 translation\.width=512": "translation.layers=1 translation.width=64 "
     "translation.vocabulary=300 translation.epochs=1 translation.dev_pairs=2 translation.test_pairs=2 "
     "translation.max_tokens=32",
-    r"quick=True": "quick=True, selector='lexical', adapt={'tokens': 400, 'batch_size': 4, 'max_tokens': 32}, "
+    r"quick=True": "quick=True, selector='lexical', adapt={'objective': 'masked', 'steps': 2, 'batch_size': 4, 'max_tokens': 32}, "
     "finetune={'epochs': 1, 'steps': 1, 'max_tokens': 32}, seeds={'finetunings': 1}",
     r"max_tokens=256": "max_tokens=24",
     r"num_train_epochs=1": "max_steps=1, report_to=[], use_cpu=True",
@@ -43,6 +43,7 @@ FINETUNED = ["finetune.max_tokens=32", "finetune.epochs=1", "finetune.steps=1"]
 FINETUNED += ["finetune.pooling=cls"]  # that of BERT-base, which a narrow model stands for
 RUN = [
     "selector=lexical",
+    "adapt.objective=masked",
     "adapt.tokens=400",
     "adapt.batch_size=4",
     "adapt.max_tokens=32",
@@ -162,12 +163,15 @@ def run_page(
         file = re.match(r"# ([\w-]+\.(?:yaml|py))\n", text)
         if file:
             Path(file[1]).write_text(text, encoding="utf-8")
-        if language == "bash":
-            run_commands(text)
-        elif language == "python" and file and "__main__" in text:
-            subprocess.run([sys.executable, file[1]], check=True)
-        elif language == "python":
-            exec(compile(text, str(path), "exec"), names)
+        with pytest.MonkeyPatch.context() as patch:
+            # dana init takes the smallest model, whatever is installed.
+            patch.setattr("dana.stages.init.choose_base", lambda: (SMALLEST, {}))
+            if language == "bash":
+                run_commands(text)
+            elif language == "python" and file and "__main__" in text:
+                subprocess.run([sys.executable, file[1]], check=True)
+            elif language == "python":
+                exec(compile(text, str(path), "exec"), names)
     return names
 
 
@@ -189,16 +193,7 @@ def reduce_size(text: str, model: Path) -> str:
 
 
 def run_commands(lines: str) -> None:
-    """Run the commands of a shell block by the command line's own function; each must succeed.
-
-    ``dana init`` takes the smallest model, whatever is installed.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dana.stages.init.choose_base", lambda: (SMALLEST, {}))
-        _run_each(lines)
-
-
-def _run_each(lines: str) -> None:
+    """Run the commands of a shell block by the command line's own function; each must succeed."""
     for line in lines.replace("\\\n", " ").splitlines():
         words = shlex.split(line, comments=True)
         if not words:
