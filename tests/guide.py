@@ -33,7 +33,8 @@ SMALL = {
     r"translation\.layers=6 translation\.width=512": "translation.layers=1 translation.width=64 "
     "translation.vocabulary=300 translation.epochs=1 translation.dev_pairs=2 translation.test_pairs=2 "
     "translation.max_tokens=32",
-    r"quick=True": "quick=True, selector='lexical', adapt={'objective': 'masked', 'steps': 2, 'batch_size': 4, 'max_tokens': 32}, "
+    r"quick=True": "quick=True, selector='lexical', "
+    "adapt={'objective': 'masked', 'steps': 2, 'batch_size': 4, 'max_tokens': 32}, "
     "finetune={'epochs': 1, 'steps': 1, 'max_tokens': 32}, seeds={'finetunings': 1}",
     r"max_tokens=256": "max_tokens=24",
     r"num_train_epochs=1": "max_steps=1, report_to=[], use_cpu=True",
