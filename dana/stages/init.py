@@ -96,7 +96,7 @@ OF_CPU = ", execution: {micro_batch_tokens: 2048}"
 # Of a processor: two steps of a thread each do twice as much as one of two threads, for small models
 # (docs/results/first-run.md). More would take more memory.
 JOBS = """\
-jobs: 2                # steps side by side; 1 takes half of the memory
+jobs: 2                # steps side by side; 1 takes less memory
 """
 MOST_DOCUMENTS = 3_200  # of position and crops: more were not tried (docs/results/objectives.md)
 ADAPT = {
