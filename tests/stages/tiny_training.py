@@ -52,11 +52,21 @@ def records(folder, kind):
     return [line for line in lines if line["kind"] == kind]
 
 
-def assert_same_weights(one, other):
-    first, second = (load_file(next(folder.glob("*.safetensors"))) for folder in (one, other))
+def assert_same_weights(one, other, file=None):
+    """Compare the tensors of two models, of one file where a model has several.
+
+    Adam makes a whole step of a gradient that is nothing but rounding, and an entry or two of a
+    matrix have one: they may differ, by no more than all the steps together.
+    """
+    first, second = (
+        load_file(folder / file if file else next(folder.glob("*.safetensors")))
+        for folder in (one, other)
+    )
     assert first.keys() == second.keys()
     for name, value in first.items():
-        assert (second[name] - value).abs().max() < 1e-6, name
+        difference = (second[name] - value).abs()
+        assert float((difference > 1e-6).float().mean()) < 2e-4, name
+        assert difference.max() < ADAPT.steps * ADAPT.learning_rate, name
 
 
 def label(model, *files, **settings):
