@@ -23,6 +23,11 @@ def describe_machine() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{cores()} CPU core(s)"
 
 
+def has_float64(device: torch.device) -> bool:
+    """Return whether a device has 64-bit numbers: all but a Mac's GPU."""
+    return device.type != "mps"
+
+
 def has_bf16(device: torch.device) -> bool:
     """Return True if a device has bfloat16 matrix instructions that are faster than float32.
 

@@ -142,6 +142,24 @@ def write_errno(error: BaseException) -> int | None:
 
 
 @contextmanager
+def explain_write_errors(path: Path) -> Iterator[None]:
+    """Turn the error of a full disk or a read-only folder into one line.
+
+    Raises:
+        ArtifactError: Names the path and the reason.
+    """
+    try:
+        yield
+    except Exception as error:
+        code = write_errno(error)
+        if code is None and not isinstance(error, OSError):
+            raise
+        reason = str(error).partition("\n")[0] if code is None else os.strerror(code)
+        remedy = "free some space and run the command again: it resumes from the last checkpoint"
+        raise ArtifactError(f"{path}: cannot be written ({reason}); {remedy}") from error
+
+
+@contextmanager
 def make_parent(path: Path) -> Iterator[None]:
     """Create the parent folder of `path`; remove it again if it stays empty.
 

@@ -112,11 +112,13 @@ class SelectedLogits(WrappedModel):
         """Compute the result of :meth:`forward`; modules with further heads override it."""
         head = HEADS.get(self.config.model_type)
         if head is None:
-            return self.model(input_ids=input_ids, **attention).logits.flatten(0, 1)[where]
-        return head(
-            self.model,
-            self.model.base_model(input_ids=input_ids, **attention)[0].flatten(0, 1)[where],
-        )
+            return (
+                self.model(input_ids=input_ids, **attention)
+                .logits.flatten(0, 1)
+                .index_select(0, where)
+            )
+        states = self.model.base_model(input_ids=input_ids, **attention)[0].flatten(0, 1)
+        return head(self.model, states.index_select(0, where))
 
 
 CHUNK = 1 << 25  # logits at a time: 128 MB in float32
@@ -144,9 +146,9 @@ class ChunkedLosses(SelectedLogits):
     ) -> Tensor:
         if not self.is_plain:
             return super().losses(input_ids, where, labels, attention)
-        states = self.model.base_model(input_ids=input_ids, use_cache=False, **attention)[
-            0
-        ].flatten(0, 1)[where]
+        network = self.model.base_model
+        all_states = network(input_ids=input_ids, use_cache=False, **attention)[0]
+        states = all_states.flatten(0, 1).index_select(0, where)
         rows = max(1, CHUNK // self.model.get_output_embeddings().weight.shape[0])
         parts = zip(states.split(rows), labels.split(rows), strict=True)
         return torch.cat(

@@ -65,10 +65,11 @@ class Pooling:
         import torch
 
         states = states.float()  # sums in bfloat16 would lose precision
-        counts = torch.bincount(text, minlength=texts)
+        # Not bincount, for which the CPU waits for a GPU.
+        counts = text.new_zeros(texts).index_add(0, text, torch.ones_like(text))
         if self.mode == "cls":
             firsts = counts.cumsum(0) - counts
-            return states[firsts]
+            return states.index_select(0, firsts)
         shape = (texts, states.shape[1])
         if self.mode == "max":
             rows = text[:, None].expand_as(states)

@@ -12,7 +12,7 @@ from typing import Any
 
 from dana.core.artifacts import Artifact, Draft, make, read_json, write_json
 from dana.core.errors import ArtifactError, nearest_path
-from dana.core.files import file_digest
+from dana.core.files import explain_write_errors, file_digest
 from dana.core.logging import get_logger
 from dana.models.adapters import CONFIG as ADAPTER_CONFIG
 from dana.models.adapters import WEIGHTS as ADAPTER_WEIGHTS
@@ -45,7 +45,6 @@ from dana.models.pickled import expected_names, plain_names, read_tensors
 from dana.models.pooling import OTHER_FILES, read_pooling
 from dana.models.saving import WEIGHTS, save_network, without_copies
 from dana.train.hf_trainer import load_model
-from dana.train.state import explain_write_errors
 
 log = get_logger(__name__)
 

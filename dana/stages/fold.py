@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dana.core.artifacts import Artifact, Draft, make, write_text
 from dana.core.config import require
+from dana.core.files import explain_write_errors
 from dana.models.adapters import adapted_base
 from dana.models.folder import (
     check_checkpoint,
@@ -17,7 +18,6 @@ from dana.models.folder import (
 from dana.models.known_text import FILE
 from dana.models.saving import save_network, without_copies
 from dana.train.hf_trainer import load_model
-from dana.train.state import explain_write_errors
 
 CARD = "---\n{licence}library_name: transformers\n---\n\n# {base}, with the adapters of {name} in its weights\n"
 

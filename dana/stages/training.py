@@ -72,7 +72,7 @@ from dana.train.execution import describe_launch, make_accelerator
 from dana.train.head_warmup import HeadCheck, WarmupFile, warm_up_head
 from dana.train.loop import TrainingState, prepare
 from dana.train.objectives.base import Objective
-from dana.train.planner import checkpoint_gradients
+from dana.train.planner import before_wrapping, checkpoint_gradients, choose_execution
 from dana.train.records import EvaluationRecord, Record, StepRecord, speed_of, to_line, values_of
 from dana.train.run import (
     AfterEvaluation,
@@ -743,8 +743,10 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
         texts = {"pool": folder_text(data.pool_heldout, tokenizer, data.language)}
         heldout = heldout_examples(texts, objective, tokenizer, settings)
         check = HeadCheck(heldout.texts["pool"], heldout.collator, accelerator)
+        shape, _ = choose_execution(language_model.model, examples, settings, accelerator, collator)
+        shape = before_wrapping(shape, accelerator)
         head = warm_up_head(
-            language_model, examples, collator, settings, settings.head_warmup, check, file
+            language_model, examples, collator, settings, settings.head_warmup, shape, check, file
         )
         trained_model = prepare(language_model.model, settings, accelerator)
         save_model(trained_model, tokenizer, draft.path if draft else None)

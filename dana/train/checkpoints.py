@@ -21,13 +21,13 @@ from torch import Tensor
 
 from dana.core.artifacts import canonical, list_differences
 from dana.core.errors import ArtifactError, Preemption
-from dana.core.files import temp_file
+from dana.core.files import explain_write_errors, temp_file
 from dana.core.launch import PRECISION_VARIABLE, on_rank_0
 from dana.core.logging import get_logger
 from dana.train.loop import TrainingState
 from dana.train.records import EvaluationRecord, Record, from_line, to_line
 from dana.train.settings import TrainSettings
-from dana.train.state import explain_write_errors, read_state, restore_state
+from dana.train.state import read_state, restore_state
 
 log = get_logger(__name__)
 
@@ -157,7 +157,7 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Delete the checkpoints and what killed processes left, and the folder if it is empty."""
-        for suffix in (SUFFIX, self.head_file.suffix):
+        for suffix in (SUFFIX, self.head_file.suffix, self.pass_file.suffix):
             for path in [*self.folder.glob(f"*{suffix}"), *self.folder.glob(f".*{suffix}.*")]:
                 path.unlink()
         with suppress(OSError):  # missing, or not empty
@@ -167,6 +167,11 @@ class Checkpoints:
     def head_file(self) -> Path:
         """Path of the state of the warm-up of a new head, which comes before the first checkpoint."""
         return self.folder / "head_warmup.pt"
+
+    @property
+    def pass_file(self) -> Path:
+        """Path of the size of the passes (:class:`dana.train.passes.PassFile`)."""
+        return self.folder / "passes.json"
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{SUFFIX}"

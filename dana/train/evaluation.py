@@ -164,18 +164,21 @@ def _sums(
                 return first.numpy(), dict(zip(kinds[1:], other_sums, strict=True))
             rank = accelerator.process_index
             world = accelerator.num_processes
-            sums = torch.zeros(step.counts.size, dtype=torch.float64)
-            further = torch.zeros(len(kinds), dtype=torch.float64)
+            measured = []
             for rows in micro_batches(step.lengths, shape, rank, world):
                 check_in()
-                micro = step.micro(rows, shape).to(accelerator.device)
-                parts = micro.losses(module).cpu().double().split(micro.sizes)
-                sums.index_add_(0, micro.owners.cpu(), parts[0])
+                micro = step.micro(rows, shape)
+                measured.append((micro, micro.to(accelerator.device).losses(module)))
+            sums = torch.zeros(step.counts.size, dtype=torch.float64)
+            further = torch.zeros(len(kinds), dtype=torch.float64)
+            for micro, losses in measured:  # after all passes: reading waits for the device
+                parts = losses.cpu().double().split(micro.sizes)
+                sums.index_add_(0, micro.owners, parts[0])
                 further += torch.stack([part.sum() for part in parts])
     finally:
         module.train(was_training)
-    further = total(accelerator, further)
-    return total(accelerator, sums).numpy(), dict(zip(kinds[1:], further[1:].tolist(), strict=True))
+    other_sums = total(accelerator, further)[1:].tolist()
+    return total(accelerator, sums).cpu().numpy(), dict(zip(kinds[1:], other_sums, strict=True))
 
 
 def _ratio(sums: np.ndarray, counts: np.ndarray) -> HeldoutLoss:

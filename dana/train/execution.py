@@ -202,14 +202,15 @@ def is_deepspeed(accelerator: Any) -> bool:
 
 
 def total(accelerator: Any, sums: torch.Tensor) -> torch.Tensor:
-    """Sum numbers over all ranks; takes and returns CPU tensors. Collective.
+    """Sum numbers over all ranks, on the device. Collective.
 
-    A single process returns its input: Metal has no float64, so these tensors never reach the
-    device of a Mac.
+    A single process returns its input, wherever it lies: Metal has no float64, so on a Mac these
+    tensors stay on the CPU.
     """
     if accelerator.num_processes == 1:
         return sums
-    return accelerator.reduce(sums.to(accelerator.device)).cpu()
+    reduced: torch.Tensor = accelerator.reduce(sums.to(accelerator.device))
+    return reduced
 
 
 def gather_tensor(tensor: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor
 from dana.core.artifacts import fingerprint
 from dana.core.device import find_device
 from dana.core.errors import ConfigError, DataError
-from dana.core.files import temp_file
+from dana.core.files import explain_write_errors, temp_file
 from dana.core.launch import is_writer
 from dana.core.logging import get_logger, monitor
 from dana.models.head_file import is_cut
@@ -31,7 +31,6 @@ from dana.train.plan import Plan, Step
 from dana.train.planner import explain_out_of_memory
 from dana.train.schedule import learning_rate_at
 from dana.train.settings import HeadWarmup, TrainSettings
-from dana.train.state import explain_write_errors
 from dana.train.supervised import make_optimizer, train_supervised
 
 log = get_logger(__name__)
@@ -166,6 +165,7 @@ def warm_up_head(
     collator: Collator,
     settings: TrainSettings,
     warmup: HeadWarmup,
+    shape: BatchLayout,
     check: HeadCheck | None = None,
     file: WarmupFile | None = None,
 ) -> NewHead | None:
@@ -179,6 +179,7 @@ def warm_up_head(
         collator: Makes their labels.
         settings: Settings of the training that follows.
         warmup: Settings of the warm-up.
+        shape: Layout, precision and size of the passes, of a model that is set up for them.
         check: Held-out text: the warm-up ends as soon as the loss there is ``warmup.margin`` below
             that of guesses by frequency. Without, it takes all steps.
         file: Keeps the state after each such measurement; the caller removes it when the head is
@@ -204,7 +205,7 @@ def warm_up_head(
     counts = _count_tokens(language_model, examples)
     entropy = entropy_of(counts)
     _set_bias(language_model, counts)
-    module = settings.make_objective().module(model).to(device)
+    module = settings.make_objective().module(model, shape.bf16).to(device)
     module.eval()  # no dropout: nothing here can overfit
     _freeze_known(language_model)
     optimizer = make_optimizer(module, warmup.learning_rate, weight_decay=0.0)
@@ -217,7 +218,6 @@ def warm_up_head(
         batch_tokens=None,
     )
     plan = Plan.from_settings(examples, short)
-    shape = BatchLayout.from_config(model.config, settings.execution.micro_batch_tokens)
 
     def losses(step: Step) -> Iterator[Tensor]:
         batch = collator.step_batch(examples.take(step.rows), step.epochs, "token_count")

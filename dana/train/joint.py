@@ -19,18 +19,24 @@ from torch import Tensor
 
 from dana.core.rng import derive_seed, torch_seed
 from dana.train.layout import BatchLayout, micro_batches
-from dana.train.objectives.batch import JointBatch, micro_loss, sum_by_kind
+from dana.train.objectives.batch import JointBatch, Pass, micro_loss, sum_by_kind
 
 
 def joint_backward(
-    module: torch.nn.Module, batch: JointBatch, shape: BatchLayout, accelerator: Any, seed: int
+    module: torch.nn.Module,
+    batch: JointBatch,
+    passes: Sequence[Pass],
+    shape: BatchLayout,
+    accelerator: Any,
+    seed: int,
 ) -> Tensor:
     """Run the forward and backward passes of this rank; collective.
 
     Args:
         module: From :meth:`dana.train.objectives.base.Objective.module`, prepared.
         batch: All texts of the step.
-        shape: How micro-batches are laid out.
+        passes: This rank's, from :meth:`~dana.train.objectives.batch.StepBatch.passes`.
+        shape: How they are laid out.
         accelerator: From :func:`dana.train.execution.make_accelerator`.
         seed: Seed of dropout in this step on this rank.
 
@@ -40,20 +46,19 @@ def joint_backward(
     """
     rank = accelerator.process_index
     world = accelerator.num_processes
-    micros = micro_batches(batch.lengths, shape, rank, world)
-    keeps_graphs = len(micros) == 1 or (
-        world == 1 and _padded_tokens(batch, micros) <= shape.budget
+    keeps_graphs = len(passes) == 1 or (
+        world == 1 and _padded_tokens(batch, passes) <= shape.budget
     )
 
     def run_pass(number: int) -> Tensor:
-        rows = micros[number]
+        rows, micro = passes[number]
         with torch_seed(derive_seed(seed, "pass", number), accelerator.device):
-            vectors = module(**batch.micro(rows, shape).to(accelerator.device).inputs)
+            vectors = module(**micro.to(accelerator.device).inputs)
         return vectors[: rows.size]
 
     with nullcontext() if keeps_graphs else torch.no_grad():
-        parts = [run_pass(number) for number in range(len(micros))]
-    rows = np.concatenate(micros)
+        parts = [run_pass(number) for number in range(len(passes))]
+    rows = np.concatenate([one.rows for one in passes])
     own = torch.cat(parts)
     everything = _collect(own.detach(), rows, batch.lengths.size, accelerator)
     if keeps_graphs:
@@ -72,11 +77,11 @@ def joint_backward(
         accelerator.backward(loss)
     else:
         (gradient,) = torch.autograd.grad(loss, vectors)
-        for number, own_micro in enumerate(micros):
-            accelerator.sync_gradients = number == len(micros) - 1
+        for number, one in enumerate(passes):
+            accelerator.sync_gradients = number == len(passes) - 1
             with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
                 part = run_pass(number)
-                own_gradient = gradient[torch.from_numpy(own_micro).to(gradient.device)]
+                own_gradient = gradient[torch.from_numpy(one.rows).to(gradient.device)]
                 accelerator.backward((part * own_gradient).sum())
     sizes = list(batch.loss_counts.values())
     sums = sum_by_kind(losses.detach(), coefficients, sizes, batch.scale.total)
@@ -120,6 +125,6 @@ def _collect(own: Tensor, rows: np.ndarray, count: int, accelerator: Any) -> Ten
     return accelerator.reduce(everything)
 
 
-def _padded_tokens(batch: JointBatch, micros: Sequence[np.ndarray]) -> int:
+def _padded_tokens(batch: JointBatch, passes: Sequence[Pass]) -> int:
     """Count the tokens of all passes, padding included."""
-    return sum(int(batch.lengths[rows].max()) * rows.size for rows in micros)
+    return sum(int(batch.lengths[one.rows].max()) * one.rows.size for one in passes)

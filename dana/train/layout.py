@@ -6,12 +6,13 @@ unpadded   all examples in one row without padding; attention is told where each
 Losses do not depend on the layout.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 BUSY_TOKENS = 1024  # tokens that keep a processor busy; smaller passes cost more than padding
+BUSY_TOKENS_OF_GPU = 16_384  # and a GPU
 MIN_LENGTH_RATIO = 0.75  # shortest to longest example of a padded micro-batch
 
 
@@ -25,6 +26,10 @@ class BatchLayout:
         pad: Id of the padding token.
         first_position: Position id of an example's first token.
         bf16: Run forward passes in bfloat16 by autocast; weights and losses stay in float32.
+        busy: Tokens that keep the device busy: padded rows of a micro-batch are of similar length
+            only beyond so many.
+        least: Padded rows with fewer tokens than this are no micro-batch of their own where the
+            one before has room.
     """
 
     layout: str = "padded"
@@ -32,6 +37,8 @@ class BatchLayout:
     pad: int = 0
     first_position: int = 0
     bf16: bool = False
+    busy: int = BUSY_TOKENS
+    least: int = 1
 
     @classmethod
     def from_config(
@@ -42,6 +49,12 @@ class BatchLayout:
 
         first_position = RESERVED_POSITIONS.get(config.model_type, 0)
         return cls(layout, budget, config.pad_token_id or 0, first_position, bf16)
+
+    def on(self, device_type: str) -> "BatchLayout":
+        """Return the layout for a kind of device: a GPU's passes are larger and fewer."""
+        if device_type == "cpu":
+            return self
+        return replace(self, busy=BUSY_TOKENS_OF_GPU, least=BUSY_TOKENS_OF_GPU // 2)
 
 
 def micro_batches(
@@ -66,26 +79,49 @@ def micro_batches(
     start = 0
     while start < order.size:
         if layout.layout == "padded":
-            count = _padded_count(lengths[start:], layout.budget, world)
+            count = _padded_count(lengths[start:], layout, world)
         else:
-            limit = ends[start] - lengths[start] + layout.budget * world
-            count = max(world, int(np.searchsorted(ends, limit, side="right")) - start)
+            done = int(ends[start] - lengths[start])
+            count = _unpadded_count(ends[start:] - done, layout.budget, world)
         batches.append(order[start : start + count][rank::world])
         start += count
     return batches
 
 
-def _padded_count(lengths: np.ndarray, budget: int, world: int) -> int:
+def _padded_count(lengths: np.ndarray, layout: BatchLayout, world: int) -> int:
     """Count the next examples, longest first, that share a padded micro-batch on every rank.
 
     The budget bounds the count. Examples much shorter than the first are left to another pass once
-    a processor is busy: their padding would cost more than the pass.
+    the device is busy: their padding would cost more than the pass.
     """
     longest = int(lengths[0])
-    limit = max(1, budget // longest) * world
-    enough = max(1, BUSY_TOKENS // longest) * world
+    limit = max(1, layout.budget // longest) * world
+    enough = max(1, layout.busy // longest) * world
     similar = int(np.searchsorted(-lengths, -MIN_LENGTH_RATIO * longest, side="right"))
-    return min(limit, max(enough, similar))
+    count = min(limit, max(enough, similar))
+    rest = int(lengths[count:].sum())
+    if rest < layout.least * world and lengths.size <= limit:
+        return int(lengths.size)
+    return count
+
+
+def _unpadded_count(ends: np.ndarray, budget: int, world: int) -> int:
+    """Count the next examples that share a micro-batch without padding on every rank.
+
+    The passes are as few as the budget allows, and equal: a small one at the end would cost as much
+    time as a whole one.
+
+    Args:
+        ends: Shape (examples,), tokens of the examples up to and with each, longest first.
+        budget: Most tokens of a rank.
+        world: Number of ranks.
+    """
+    limit = budget * world
+    passes = -(-int(ends[-1]) // limit)
+    count = int(np.searchsorted(ends, ends[-1] / passes, side="left")) + 1
+    if count <= ends.size and ends[count - 1] > limit:
+        count -= 1
+    return max(world, count)
 
 
 def lay_out(
@@ -106,18 +142,20 @@ def lay_out(
 
     lengths = np.diff(offsets)[examples]
     starts = offsets[:-1][examples]
-    column = np.arange(lengths.max())
-    real = column < lengths[:, None]
-    positions = np.where(real, starts[:, None] + column, -1)
+    longest = int(lengths.max())
     if layout.layout == "padded":
+        column = np.arange(longest)
+        real = column < lengths[:, None]
+        positions = np.where(real, starts[:, None] + column, -1)
         return positions, {"attention_mask": torch.from_numpy(real.astype(np.int64))}
-    position_ids = np.broadcast_to(column, real.shape)[real] + layout.first_position
-    bounds = torch.from_numpy(np.append(0, np.cumsum(lengths)).astype(np.int32))
+    ends = np.cumsum(lengths)
+    column = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)  # in its example
+    bounds = torch.from_numpy(np.append(0, ends).astype(np.int32))
     attention = {
-        "position_ids": torch.from_numpy(position_ids)[None],
+        "position_ids": torch.from_numpy(column + layout.first_position)[None],
         "cu_seq_lens_q": bounds,
         "cu_seq_lens_k": bounds,
-        "max_length_q": column.size,
-        "max_length_k": column.size,
+        "max_length_q": longest,
+        "max_length_k": longest,
     }
-    return positions[real][None], attention
+    return (column + np.repeat(starts, lengths))[None], attention

@@ -20,15 +20,17 @@ from dana.train.evaluation import HeldOut, HeldoutLoss, measure_loss
 from dana.train.examples import ExampleSet
 from dana.train.execution import gather_tensor, is_deepspeed, total
 from dana.train.joint import joint_backward
-from dana.train.layout import BatchLayout, micro_batches
+from dana.train.layout import BatchLayout
 from dana.train.objectives.base import Collator
 from dana.train.objectives.batch import (
     ACCURACY,
     JointBatch,
+    Pass,
     StepBatch,
     micro_loss,
     sum_by_kind,
 )
+from dana.train.passes import default_tokens
 from dana.train.plan import Plan
 from dana.train.planner import explain_out_of_memory
 from dana.train.records import EvaluationRecord, Record, StepRecord, peak_memory
@@ -118,7 +120,9 @@ def prepare(
 
     Without a shape, rows are padded.
     """
-    shape = shape or BatchLayout.from_config(model.config, settings.execution.micro_batch_tokens)
+    shape = shape or BatchLayout.from_config(model.config, default_tokens(settings)).on(
+        accelerator.device.type
+    )
     module = settings.make_objective().module(model, shape.bf16)
     optimizer = make_optimizer(
         module,
@@ -178,13 +182,14 @@ def train(
         progress(what="train", unit="tokens", total=plan.tokens, initial=tokens) as bar,
     ):
 
-        def load_step(index: int) -> StepBatch:
+        def load_step(index: int) -> tuple[StepBatch, list[Pass]]:
             step = plan[index]
             collator = collators[plan.phase_of(index)]
-            batch = examples.take(step.rows, step.epochs)
-            return collator.step_batch(batch, step.epochs, settings.denominator)
+            examples_of_step = examples.take(step.rows, step.epochs)
+            batch = collator.step_batch(examples_of_step, step.epochs, settings.denominator)
+            return batch, passes_of(state, batch)
 
-        def submit(index: int) -> Future[StepBatch] | None:
+        def submit(index: int) -> Future[tuple[StepBatch, list[Pass]]] | None:
             return prefetcher.submit(load_step, index) if index < len(plan) else None
 
         next_batch = submit(begin.step)
@@ -197,13 +202,13 @@ def train(
             if stop.on_any_rank(state.accelerator):
                 raise Preemption(f"stopped by a signal after step {index} of {len(plan)}")
             step_start = time.monotonic()
-            batch = next_batch.result()
+            batch, passes = next_batch.result()
             next_batch = submit(index + 1)
             rate = plan.rate_at(index)
             if index in plan.firsts[1:]:
                 _begin_phase(state, settings, plan, index)
             with explain_out_of_memory(f"step {index + 1}", state.shape.budget):
-                outcome = take_step(state, batch, rate, index, settings)
+                outcome = take_step(state, batch, rate, index, settings, passes)
             step_seconds = time.monotonic() - step_start
             skipped_in_a_row = _warn_or_stop(index + 1, skipped_in_a_row, outcome, rate)
             token_count = batch.examples.tokens.size
@@ -280,13 +285,35 @@ def evaluation_steps(settings: TrainSettings, steps: int) -> set[int]:
     return set(np.linspace(0, steps, settings.evaluations + 2).round().astype(int).tolist())
 
 
+def passes_of(state: TrainingState, batch: StepBatch) -> list[Pass]:
+    """Make this rank's passes of a step, for a GPU in memory that it copies from without waiting."""
+    accelerator = state.accelerator
+    is_pinned = accelerator.device.type == "cuda"
+    rank = accelerator.process_index
+    return batch.passes(state.shape, rank, accelerator.num_processes, is_pinned)
+
+
 def take_step(
-    state: TrainingState, batch: StepBatch, rate: float, index: int, settings: TrainSettings
+    state: TrainingState,
+    batch: StepBatch,
+    rate: float,
+    index: int,
+    settings: TrainSettings,
+    passes: Sequence[Pass] | None = None,
 ) -> StepOutcome:
     """Take one optimizer step over all ranks.
 
     The model stays unchanged if the loss is 0 for any model (all weights 0, or no token to
-    predict), or if the gradient is not finite.
+    predict), or if the gradient is not finite. The device is waited for once, when loss and
+    gradient norm are read: the step is taken only if both are finite.
+
+    Args:
+        state: From :func:`prepare`; trained in place.
+        batch: All examples of the step.
+        rate: Learning rate.
+        index: Number of the step, from 0; decides the dropout.
+        settings: Settings of the run.
+        passes: From :func:`passes_of`; None makes them.
     """
     if batch.scale.total == 0:
         log.warning("step %d: skipped, no token of it has a weight above 0", index + 1)
@@ -295,45 +322,68 @@ def take_step(
     optimizer = state.optimizer
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("rate_factor", 1.0)
-    loss, *sums = total(accelerator, backward(state, batch, index, settings)).tolist()
+    sums = total(accelerator, backward(state, batch, index, settings, passes))
     clip_norm = accelerator.clip_grad_norm_(state.module.parameters(), settings.clip)
     if isinstance(clip_norm, torch.Tensor):
-        clip_norm = gather_tensor(clip_norm)
-    norm = float(clip_norm or 0.0)
+        clip_norm = gather_tensor(clip_norm).detach()
+    else:  # of DeepSpeed, which may have none before its first step
+        clip_norm = torch.tensor(clip_norm or 0.0)
+    loss, *losses, norm = _read(sums, clip_norm)
     finite = math.isfinite(loss) and math.isfinite(norm)
     # fp16's scaler skips by itself, and adapts when it does.
     if finite or accelerator.scaler is not None:
         optimizer.step()
     optimizer.zero_grad()
     counts = batch.loss_counts.items()
-    means = {kind: part / count for (kind, count), part in zip(counts, sums, strict=True) if count}
+    means = {
+        kind: part / count for (kind, count), part in zip(counts, losses, strict=True) if count
+    }
     return StepOutcome(loss, means.pop("tokens", None), norm, means or None, not finite)
 
 
+def _read(sums: torch.Tensor, norm: torch.Tensor) -> list[float]:
+    """Read the sums of a step and its gradient norm from the device: the only wait for it in a step."""
+    norm = norm.float().reshape(1).to(sums.device)
+    numbers: list[float] = torch.cat([sums, norm.to(sums.dtype)]).tolist()
+    return numbers
+
+
 def backward(
-    state: TrainingState, batch: StepBatch, index: int, settings: TrainSettings
+    state: TrainingState,
+    batch: StepBatch,
+    index: int,
+    settings: TrainSettings,
+    passes: Sequence[Pass] | None = None,
 ) -> torch.Tensor:
     """Run the forward and backward passes of this rank's micro-batches.
 
+    Args:
+        state: From :func:`prepare`; gets the gradients.
+        batch: All examples of the step.
+        index: Number of the step, from 0; decides the dropout.
+        settings: Settings of the run.
+        passes: From :func:`passes_of`; None makes them.
+
     Returns:
         Weighted loss, and sum of the losses of each kind, of this rank: float64 of shape (1 +
-        kinds,).
+        kinds,), on the device of the losses.
     """
     accelerator = state.accelerator
     module = state.module
     rank = accelerator.process_index
     module.train()
     seed = derive_seed(settings.seed, "dropout", index, rank)
+    if passes is None:
+        passes = passes_of(state, batch)
     if isinstance(batch, JointBatch):
-        return joint_backward(module, batch, state.shape, accelerator, seed)
+        return joint_backward(module, batch, passes, state.shape, accelerator, seed)
     world = accelerator.num_processes
-    passes = []
-    micros = micro_batches(batch.lengths, state.shape, rank, world)
+    shares = []
     with torch_seed(seed, accelerator.device):
-        for number, rows in enumerate(micros):
-            accelerator.sync_gradients = number == len(micros) - 1
+        for number, one in enumerate(passes):
+            accelerator.sync_gradients = number == len(passes) - 1
             with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
-                micro = batch.micro(rows, state.shape).to(accelerator.device)
+                micro = one.micro.to(accelerator.device)
                 losses = micro.losses(module)
                 loss = micro_loss(
                     losses,
@@ -343,12 +393,10 @@ def backward(
                     accelerator.gradient_accumulation_steps,
                 )
                 accelerator.backward(loss)
-            passes.append((losses.detach(), micro.coefficients, micro.sizes))
-    sums = torch.zeros(1 + len(batch.loss_counts), dtype=torch.float64)
-    # After all passes: reading a loss waits for the device.
-    for losses, coefficients, sizes in passes:
-        sums += sum_by_kind(losses, coefficients, sizes, batch.scale.total)
-    return sums
+            shares.append(
+                sum_by_kind(losses.detach(), micro.coefficients, micro.sizes, batch.scale.total)
+            )
+    return torch.stack(shares).sum(0)
 
 
 def _evaluate(

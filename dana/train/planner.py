@@ -1,4 +1,4 @@
-"""Choose layout and precision of micro-batches for a model, its text and a device, each with a reason.
+"""Choose layout, precision and size of micro-batches for a model, its text and a device, each with a reason.
 
 The choice changes speed and memory; the step's loss is the same to rounding. Each choice is logged,
 recorded in the manifest, and has an override in :class:`dana.train.settings.Execution`.
@@ -7,6 +7,7 @@ recorded in the manifest, and has an override in :class:`dana.train.settings.Exe
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,21 @@ from dana.core.logging import get_logger, messages
 from dana.core.rng import torch_seed
 from dana.models.folder import running
 from dana.models.language_model import ordinary_tokens
-from dana.models.varlen import NAME, has_kernel, register
+from dana.models.varlen import NAME, calls, has_kernel, register
 from dana.train.examples import ExampleSet
 from dana.train.execution import Precision
 from dana.train.layout import BatchLayout, lay_out, micro_batches
 from dana.train.objectives.base import Collator
-from dana.train.objectives.batch import JointBatch, move_tensors
+from dana.train.objectives.batch import move_tensors
+from dana.train.passes import PassFile, choose_tokens, default_tokens
 from dana.train.plan import Plan
 from dana.train.settings import TrainSettings
-from dana.train.trial import try_precision
+from dana.train.trial import DTYPES, try_precision
 
 log = get_logger(__name__)
+
+KERNEL_RUNS = "torch's attention kernel for rows without padding ran in every layer of a trial"
+TRIAL_OFFSETS = np.array([0, 5, 8])  # of two texts of a trial in one row
 
 
 def choose_execution(
@@ -37,8 +42,9 @@ def choose_execution(
     settings: TrainSettings,
     accelerator: Any,
     collator: Collator | None = None,
+    file: PassFile | None = None,
 ) -> tuple[BatchLayout, list[str]]:
-    """Choose layout and precision, and set the model's attention up for it; all ranks follow rank 0.
+    """Choose layout, precision and size of passes, and set the model's attention up for it; all ranks follow rank 0.
 
     Args:
         model: A model with the objective's heads, not wrapped yet.
@@ -46,7 +52,9 @@ def choose_execution(
         settings: Settings of the run.
         accelerator: Device, precision and ranks.
         collator: Makes training batches: with it the model is tried in the precision of the run
-            (:func:`dana.train.trial.try_precision`). None takes the precision of the device.
+            (:func:`dana.train.trial.try_precision`), and passes of several sizes on a GPU
+            (:func:`dana.train.passes.choose_tokens`). None takes the defaults of the device.
+        file: Where the run keeps the size of its passes.
 
     Returns:
         Layout and size of micro-batches, and a line of text for each decision.
@@ -66,11 +74,17 @@ def choose_execution(
     layout, why = on_rank_0(lambda: _layout(model, settings, precision))
     # The launcher's precision is applied by Accelerate.
     bf16 = precision.name == "bf16" and not precision.from_launcher
-    budget = settings.execution.micro_batch_tokens
-    shape = BatchLayout.from_config(model.config, budget, layout, bf16)
+    budget = default_tokens(settings)
+    shape = BatchLayout.from_config(model.config, budget, layout, bf16).on(accelerator.device.type)
     if layout == "unpadded":
         register()
         model.set_attn_implementation(NAME)
+    size = "by default"
+    if collator is not None:
+        budget, size = choose_tokens(
+            model, examples, settings, accelerator, shape, precision, collator, file
+        )
+        shape = replace(shape, budget=budget)
     plan = Plan.from_settings(examples, settings)
     first_step = plan[0]
     lengths = np.diff(examples.take(first_step.rows, first_step.epochs).offsets)
@@ -83,13 +97,22 @@ def choose_execution(
         source = f"tried in {asked.name}, {model.config.model_type} fails"
     reasons = [
         f"batch     {first_step.rows.size} examples a step = {ranks} rank(s) x {passes} "
-        f"micro-batch(es) of at most {shape.budget} tokens, {len(plan)} steps",
+        f"micro-batch(es) of at most {shape.budget} tokens ({size}), {len(plan)} steps",
         f"precision {precision.name}: {source}",
         f"layout    {layout}: {why}",
     ]
     for line in reasons:
         log.info("%s", line)
     return shape, reasons
+
+
+def before_wrapping(shape: BatchLayout, accelerator: Any) -> BatchLayout:
+    """Return the shape of passes of a model that Accelerate has not wrapped yet.
+
+    Accelerate applies the precision of a launch to what it wraps; before that the module has to.
+    """
+    is_bf16 = Precision.from_accelerator(accelerator).name == "bf16"
+    return replace(shape, bf16=shape.bf16 or is_bf16)
 
 
 def _tried_precision(
@@ -111,15 +134,13 @@ def _tried_precision(
     batch = examples.take(first_step.rows, first_step.epochs)
     step = collator.step_batch(batch, first_step.epochs, settings.denominator)
     rows = np.unique([step.lengths.argmax(), step.lengths.argmin()])
-    shape = BatchLayout.from_config(model.config, settings.execution.micro_batch_tokens)
+    shape = BatchLayout.from_config(model.config, default_tokens(settings))
     micro = step.micro(rows, shape).to(precision.device)
     with messages(quiet=True), torch_seed(0):  # a new head, which is not that of the run
         module = settings.make_objective().module(model).to(precision.device)
 
     def forward() -> torch.Tensor:
-        if isinstance(step, JointBatch):
-            return module(**micro.inputs)
-        return micro.losses(module)
+        return step.outputs(module, micro)
 
     return try_precision(precision, module, forward)
 
@@ -142,7 +163,9 @@ def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[
         return layout, "set by execution.layout"
     if layout != "auto":
         if takes_positions and keeps_apart(model):
-            return layout, "set by execution.layout"
+            failure = kernel_failure(model, precision)
+            attention = f"attention by a padded product, as {failure}" if failure else KERNEL_RUNS
+            return layout, f"set by execution.layout; {attention}"
         raise ConfigError(
             f"execution.layout={layout} does not work with {kind}, whose attention cannot keep "
             "examples of one row apart; use execution.layout=padded"
@@ -152,11 +175,70 @@ def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[
         return layouts[0], f"the first layout of objective {settings.objective}"
     if not takes_positions:
         return "padded", f"the only layout that {kind} supports"
-    if precision.name == "no" or not has_kernel(precision.device):
-        return "padded", "this device has no attention kernel for rows without padding"
-    if not keeps_apart(model):
-        return "padded", f"tried without padding, {kind} mixes the examples of a row"
-    return "unpadded", "this device has an attention kernel for rows without padding"
+    failure = no_kernel(precision)
+    if not failure and not keeps_apart(model):
+        failure = f"tried without padding, {kind} mixes the examples of a row"
+    failure = failure or kernel_failure(model, precision)
+    if failure:
+        return "padded", failure
+    return "unpadded", KERNEL_RUNS
+
+
+def no_kernel(precision: Precision) -> str:
+    """Return why no model can use the kernel on a device in a precision; empty if one may."""
+    if not has_kernel(precision.device):
+        return "this device has no attention kernel for rows without padding"
+    if precision.name == "no":
+        return "the attention kernel for rows without padding has no float32"
+    return ""
+
+
+def kernel_failure(model: Any, precision: Precision) -> str:
+    """Return why the kernel does not run in training a model; empty if it does.
+
+    A few tokens are tried in the run's precision, with their gradients. The model, its gradients and
+    the random generators are afterwards as before.
+    """
+    failure = no_kernel(precision)
+    if failure:
+        return failure
+    kind = model.config.model_type
+    device = precision.device
+    shape = BatchLayout.from_config(model.config, TRIAL_OFFSETS[-1], "unpadded")
+    ids = torch.from_numpy(ordinary_tokens(model, shape.budget)).to(device)[None]
+    _, attention = lay_out(np.arange(2), TRIAL_OFFSETS, shape)
+    attention = move_tensors(attention, device)
+    before = calls.copy()
+    try:
+        with _without_padding(model), torch_seed(0, device):
+            model.train()
+            with torch.autocast(device.type, DTYPES[precision.name]):
+                states = model.base_model(input_ids=ids, **attention)[0]
+            states.float().sum().backward()
+    except Exception as error:  # a library's, of any kind
+        reason = str(error).strip().partition("\n")[0]
+        what = f"tried in {precision.name}, {kind} fails without padding"
+        return f"{what}: {type(error).__name__}: {reason}"
+    finally:
+        model.zero_grad(set_to_none=True)
+    taken = calls - before
+    if not taken["kernel"] or taken["product"]:
+        return f"tried in {precision.name}, the attention of {kind} does not take the kernel"
+    return ""
+
+
+@contextmanager
+def _without_padding(model: Any) -> Iterator[None]:
+    """Give a model the attention for rows without padding; its mode and attention come back."""
+    was_training = model.training
+    implementation = model.config._attn_implementation
+    register()
+    try:
+        model.set_attn_implementation(NAME)
+        yield
+    finally:
+        model.set_attn_implementation(implementation)
+        model.train(was_training)
 
 
 def keeps_apart(model: Any) -> bool:
@@ -164,26 +246,22 @@ def keeps_apart(model: Any) -> bool:
 
     Its attention implementation stays as it was.
     """
-    ids = torch.from_numpy(ordinary_tokens(model, 8)).to(model.device)[None]
-    lengths = [5, 3]
-    shape = BatchLayout.from_config(model.config, 8, "unpadded")
-    _, attention = lay_out(np.arange(2), np.array([0, 5, 8]), shape)
+    shape = BatchLayout.from_config(model.config, TRIAL_OFFSETS[-1], "unpadded")
+    ids = torch.from_numpy(ordinary_tokens(model, shape.budget)).to(model.device)[None]
+    lengths = np.diff(TRIAL_OFFSETS).tolist()
+    _, attention = lay_out(np.arange(2), TRIAL_OFFSETS, shape)
     attention = move_tensors(attention, model.device)
     network = model.base_model
     was_training = model.training
-    implementation = model.config._attn_implementation
-    register()
     model.eval()
     try:
         with torch.no_grad(), running(model):
-            texts = ids.split(lengths, 1)
-            alone = torch.cat([network(input_ids=text)[0] for text in texts], 1)
-            model.set_attn_implementation(NAME)
-            joint = network(input_ids=ids, **attention)[0]
+            alone = torch.cat([network(input_ids=text)[0] for text in ids.split(lengths, 1)], 1)
+            with _without_padding(model):
+                joint = network(input_ids=ids, **attention)[0]
     except ArtifactError:  # it does not take these arguments
         return False
     finally:
-        model.set_attn_implementation(implementation)
         model.train(was_training)
     return torch.allclose(joint, alone, rtol=1e-3, atol=1e-4 * float(alone.abs().max()))
 
@@ -218,6 +296,6 @@ def explain_out_of_memory(what: str, budget: int) -> Iterator[None]:
         if not isinstance(error, torch.OutOfMemoryError) and not is_named:
             raise
         raise DanaError(
-            f"{what}: out of memory with execution.micro_batch_tokens={budget}; set it lower, "
-            "and run the command again: it resumes from the last checkpoint"
+            f"{what}: out of memory with execution.micro_batch_tokens={budget}; set it lower, such "
+            f"as {max(1, budget // 2)}, and run the command again: it resumes from the last checkpoint"
         ) from error

@@ -19,10 +19,12 @@ from dana.train.evaluation import HeldOut, heldout_sample, measure_loss
 from dana.train.examples import ExampleSet, TrainingText
 from dana.train.execution import Precision, describe_launch
 from dana.train.head_warmup import HeadCheck, WarmupFile, warm_up_head
+from dana.train.layout import BatchLayout
 from dana.train.loop import TrainingState, prepare, train
 from dana.train.objectives.base import Collator, Objective
+from dana.train.passes import PassFile
 from dana.train.plan import Plan
-from dana.train.planner import choose_execution, explain_out_of_memory
+from dana.train.planner import before_wrapping, choose_execution, explain_out_of_memory
 from dana.train.records import Record, StepRecord, values_of
 from dana.train.settings import HeadWarmup, TrainSettings
 from dana.train.state import export_model
@@ -239,14 +241,16 @@ class TrainingRun:
         """
         settings = self.settings
         checkpoint = self.checkpoint
+        depends_on = {**self.checkpoints.depends_on, "launch": self.checkpoints.launch}
+        file = PassFile(self.checkpoints.pass_file, depends_on)
+        shape, reasons = choose_execution(
+            language_model.model, examples, settings, self.accelerator, collators[0], file
+        )
         if checkpoint is not None:
             notes = dict(checkpoint.notes)
         else:
-            notes = self._begin(language_model, examples, collators[0], heldout)
+            notes = self._begin(language_model, examples, collators[0], heldout, shape)
         notes |= describe_examples(examples, Plan.from_settings(examples, settings), collators)
-        shape, reasons = choose_execution(
-            language_model.model, examples, settings, self.accelerator, collators[0]
-        )
         launch = describe_launch(self.accelerator)
         if not Precision.from_accelerator(self.accelerator).from_launcher:
             launch["precision"] = "bf16" if shape.bf16 else "no"
@@ -280,8 +284,9 @@ class TrainingRun:
         examples: ExampleSet,
         collator: Collator,
         heldout: HeldOut,
+        shape: BatchLayout,
     ) -> dict[str, Any]:
-        """Warm up a new head, and return notes on it for the manifest."""
+        """Warm up a new head in the shape of the run, and return notes on it for the manifest."""
         if not language_model.new or self.settings.make_objective().has_own_head:
             return {}
         log.info(
@@ -289,8 +294,9 @@ class TrainingRun:
         )
         check = HeadCheck(heldout.texts["pool"], heldout.collator, self.accelerator)
         file = WarmupFile(self.checkpoints.head_file, self.checkpoints.depends_on)
+        shape = before_wrapping(shape, self.accelerator)
         head = warm_up_head(
-            language_model, examples, collator, self.settings, self.head_warmup, check, file
+            language_model, examples, collator, self.settings, self.head_warmup, shape, check, file
         )
         notes: dict[str, Any] = {"parameters": sorted(language_model.new), "loss": None}
         notes |= asdict(self.head_warmup)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 RESUME = ("auto", "never")
 FINAL = ("last", "best")
-AUTO = "auto"  # an objective that a pilot chooses
+AUTO = "auto"  # an objective that a pilot chooses; passes of the device's size
 OPTIMIZER = ("carry", "reset")
 PARTS = ("selected", "task", "pool")  # of a mixture
 MOST = 10**15  # tokens of a run; far more overflow the indices of its steps
@@ -42,8 +42,9 @@ Amount = Annotated[Int, Field(ge=1, le=MOST)]
 class Execution:
     """How a run is executed: speed, memory, checkpoints. The result does not depend on it."""
 
-    micro_batch_tokens: Count = 8192
-    """Most tokens, padding included, in one forward pass on one rank."""
+    micro_batch_tokens: Count | Literal["auto"] = "auto"
+    """Most tokens, padding included, in one forward pass on one rank; auto is what fits into a GPU's
+    memory, up to 65,536 (dana.train.passes), and 8,192 on a CPU or under DeepSpeed and FSDP."""
     layout: Annotated[str, OneOf(("auto", *LAYOUTS))] = "auto"
     """padded or unpadded (dana.train.layout); auto is unpadded where the device has an attention
     kernel for it, else padded."""
@@ -155,7 +156,7 @@ class TrainSettings:
         if self.batch_tokens is not None and self.batch_tokens < self.max_tokens:
             raise SettingError("batch_tokens", self.batch_tokens, minimum)
         budget = self.execution.micro_batch_tokens
-        if budget < self.max_tokens:
+        if isinstance(budget, int) and budget < self.max_tokens:
             raise SettingError("execution.micro_batch_tokens", budget, minimum)
 
     def make_objective(self) -> "Objective":

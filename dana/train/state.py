@@ -5,18 +5,16 @@ moments. They are gathered whole, so that one process writes them. Nothing else 
 state: order, masks and dropout are functions of the seed and the step.
 """
 
-import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dana.core.errors import ArtifactError, DanaError
-from dana.core.files import sync, sync_folder, temp_dir, write_errno
+from dana.core.errors import DanaError
+from dana.core.files import explain_write_errors, sync, sync_folder, temp_dir
 from dana.models.adapters import has_adapter, write_adapter
 from dana.models.folder import quiet_transformers
 from dana.models.pooling import copy_modules
@@ -159,24 +157,6 @@ def _link_moments(state: TrainingState) -> None:
     if one_or_two:  # stage 3 does this by itself
         for group, partition in zip(zero.bit16_groups, one_or_two, strict=True):
             lazy_init_hp_params_optimizer_state(group, partition, optimizer.state)
-
-
-@contextmanager
-def explain_write_errors(path: Path) -> Iterator[None]:
-    """Turn the error of a full disk or a read-only folder into one line.
-
-    Raises:
-        ArtifactError: Names the path and the reason.
-    """
-    try:
-        yield
-    except Exception as error:
-        code = write_errno(error)
-        if code is None and not isinstance(error, OSError):
-            raise
-        reason = str(error).partition("\n")[0] if code is None else os.strerror(code)
-        remedy = "free some space and run the command again: it resumes from the last checkpoint"
-        raise ArtifactError(f"{path}: cannot be written ({reason}); {remedy}") from error
 
 
 def save_model(state: TrainingState, tokenizer: Any, folder: Path | None) -> None:

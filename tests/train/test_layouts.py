@@ -9,14 +9,26 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoModelForMaskedLM, DebertaV2Config, ModernBertConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    DebertaV2Config,
+    ModernBertConfig,
+)
 
 from dana.core.errors import ConfigError
 from dana.models.heads import SelectedLogits
-from dana.models.varlen import attention, has_kernel, padded_attention
+from dana.models.varlen import (
+    attention,
+    calls,
+    has_kernel,
+    kernel_attention,
+    padded_attention,
+)
 from dana.train import LAYOUTS
 from dana.train.layout import BatchLayout, lay_out, micro_batches
-from dana.train.planner import choose_execution
+from dana.train.planner import KERNEL_RUNS, choose_execution
 from dana.train.records import StepRecord
 from dana.train.settings import Execution, TrainSettings
 from tests.models.test_heads import CONFIGS, SHAPE
@@ -117,6 +129,7 @@ def kernel_difference(bounds, heads, dims, window=-1):
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("window", [-1, 20])
 def test_the_kernel_agrees_with_the_padded_product(window):
     bounds = torch.tensor([0, 120, 121, 300], dtype=torch.int32, device="cuda")
@@ -124,21 +137,58 @@ def test_the_kernel_agrees_with_the_padded_product(window):
     assert 0 < kernel_difference(bounds, 4, 64, window) < 3e-2
 
 
-def test_the_kernel_gets_the_window(monkeypatch):
-    """The padded product stands in for the kernel, which only GPUs have."""
-    bounds = torch.tensor([0, 20, 21, 50], dtype=torch.int32)
-    windows = []
+@pytest.fixture
+def kernel(monkeypatch):
+    """A CPU that has the kernel: the padded product stands in for it. Returns the arguments of each call."""
+    taken = []
 
-    def stand_in(q, k, v, cu_seq_q, cu_seq_k, max_q, max_k, *, scale, window_size):
-        windows.append(window_size)
-        q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in (q, k, v))
-        return padded_attention(q, k, v, cu_seq_q, max_q, scale, sides=window_size)[0]
+    def stand_in(query, key, value, bounds, longest, scaling, dropout, sides):
+        assert {part.dtype for part in (query, key, value)} <= {torch.bfloat16, torch.float16}
+        taken.append({"dropout": dropout, "sides": sides})
+        return padded_attention(query, key, value, bounds, longest, scaling, dropout, sides)
 
+    monkeypatch.setattr("dana.models.varlen.kernel_attention", stand_in)
     monkeypatch.setattr("dana.models.varlen.has_kernel", lambda device: True)
-    monkeypatch.setattr("torch.nn.attention.varlen.varlen_attn", stand_in)
+    monkeypatch.setattr("dana.train.planner.has_kernel", lambda device: True)
+    return taken
+
+
+def test_the_kernel_gets_the_window(kernel):
+    bounds = torch.tensor([0, 20, 21, 50], dtype=torch.int32)
     assert kernel_difference(bounds, 2, 8) < 3e-2
     assert kernel_difference(bounds, 2, 8, window=5) < 3e-2
-    assert windows == [(-1, -1), (5, 5)]
+    assert [call["sides"] for call in kernel] == [(-1, -1), (5, 5)]
+
+
+@pytest.mark.parametrize(
+    ("dims", "sides", "causal"), [(64, (-1, -1), False), (26, (-1, 0), True), (8, (5, 0), False)]
+)
+def test_the_operator_takes_heads_of_any_width_and_gives_their_gradients(
+    dims, sides, causal, monkeypatch
+):
+    """Of the operator itself a CPU has shapes and gradients alone, on torch's meta device."""
+    forward = torch.ops.aten._flash_attention_forward
+    arguments = []
+
+    def look(*values, **options):
+        arguments.append((values, options))
+        return forward(*values, **options)
+
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", look)
+    parts = [
+        torch.empty(1, 4, 50, dims, dtype=torch.bfloat16, device="meta", requires_grad=True)
+        for _ in range(3)
+    ]
+    bounds = torch.empty(4, dtype=torch.int32, device="meta")
+    output = kernel_attention(*parts, bounds, 29, dropout=0.1, sides=sides)
+    assert output.shape == (1, 50, 4, dims)
+    output.sum().backward()
+    assert [part.grad.shape for part in parts] == [part.shape for part in parts]
+    (((query, *_, longest, rate, is_causal, _), options),) = arguments
+    assert query.shape == (50, 4, -(-dims // 8) * 8)
+    assert (longest, rate, is_causal) == (29, 0.1, causal)
+    assert options["scale"] == pytest.approx(dims**-0.5), "of the head, not of what fills it up"
+    assert (options["window_size_left"], options["window_size_right"]) == sides
 
 
 @pytest.mark.parametrize("budget", [32, 100])
@@ -215,7 +265,7 @@ def test_an_unsupported_architecture_is_padded(config, precision, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kernel", "precision", "objective", "layout"),
+    ("has", "precision", "objective", "layout"),
     [
         (False, "bf16", "masked", "padded"),
         (True, "bf16", "masked", "unpadded"),
@@ -224,9 +274,9 @@ def test_an_unsupported_architecture_is_padded(config, precision, monkeypatch):
     ],
 )
 def test_auto_is_unpadded_where_device_precision_and_objective_allow(
-    kernel, precision, objective, layout, monkeypatch
+    has, precision, objective, layout, kernel, monkeypatch
 ):
-    monkeypatch.setattr("dana.train.planner.has_kernel", lambda device: kernel)
+    monkeypatch.setattr("dana.train.planner.has_kernel", lambda device: has)
     model = bert(next_sentence=objective == "next_sentence")
     shape, reasons = choose(model, precision, objective)
     assert shape.layout == layout
@@ -234,6 +284,72 @@ def test_auto_is_unpadded_where_device_precision_and_objective_allow(
     assert model.config._attn_implementation == ("dana_varlen" if layout == "unpadded" else "sdpa")
     assert reasons[0].startswith("batch     8 examples a step = 1 rank(s) x 1 micro-batch(es)")
     assert reasons[2].startswith(f"layout    {layout}: ")
+
+
+ENDS = {"bos_token_id": None, "eos_token_id": None}
+ROTARY = {**SHAPE, **ENDS, "num_key_value_heads": 2, "head_dim": 16, "pad_token_id": 0}
+OTHERS = {
+    name: ("causal", AutoConfig.for_model(name, **ROTARY))
+    for name in ("llama", "qwen2", "qwen3", "mistral", "gemma", "phi", "smollm3", "olmo2")
+}
+OTHERS["eurobert"] = ("masked", AutoConfig.for_model("eurobert", **ROTARY, mask_token_id=4))
+OTHERS["gpt2"] = ("causal", AutoConfig.for_model("gpt2", **SHAPE))
+KERNEL_MODELS = OTHERS | {
+    name: ("masked", AutoConfig.for_model(name, **SHAPE, pad_token_id=int("roberta" in name)))
+    for name in ("bert", "roberta", "xlm-roberta", "electra", "distilbert", "modernbert")
+}
+
+
+@pytest.mark.parametrize("name", KERNEL_MODELS)
+def test_every_attention_of_a_training_pass_is_the_kernel_at_the_checkpoint_s_own_dropout(
+    name, kernel
+):
+    objective, config = KERNEL_MODELS[name]
+    auto = AutoModelForMaskedLM if objective == "masked" else AutoModelForCausalLM
+    model = auto.from_config(config)
+    shape, reasons = choose(model, "bf16", objective)
+    assert reasons[2] == f"layout    unpadded: {KERNEL_RUNS}"
+    assert shape.layout == "unpadded"
+    kernel.clear()
+    calls.clear()
+    module = SelectedLogits(model, bf16=True).train()
+    batch = MASKED.step_batch(random_examples(8).take(np.arange(8)), 0, "token_count")
+    module(**batch.micro(np.arange(8), shape).inputs).float().sum().backward()
+    layers = config.num_hidden_layers
+    assert calls == {"kernel": layers}
+    rates = {"attention_probs_dropout_prob": 0.1, "attention_dropout": 0.0, "attn_pdrop": 0.1}
+    rate = next(getattr(config, key, rates[key]) for key in rates if hasattr(config, key))
+    assert [call["dropout"] for call in kernel] == [rate] * layers
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "reason"),
+    [
+        ("fails", "tried in bf16, bert fails without padding: RuntimeError: no such kernel"),
+        ("is not reached", "tried in bf16, the attention of bert does not take the kernel"),
+    ],
+)
+def test_a_model_that_the_kernel_does_not_run_in_is_padded_and_the_log_says_why(
+    stand_in, reason, kernel, monkeypatch
+):
+    def fail(*arguments):
+        raise RuntimeError("no such kernel\non this device")
+
+    if stand_in == "fails":
+        monkeypatch.setattr("dana.models.varlen.kernel_attention", fail)
+    else:
+        monkeypatch.setattr("dana.models.varlen.WIDEST_HEAD", 4)
+    model = bert(0.1)
+    shape, reasons = choose(model, "bf16")
+    assert shape.layout == "padded"
+    assert reasons[2] == f"layout    padded: {reason}"
+    assert model.config._attn_implementation == "sdpa"
+    assert model.training
+    assert all(value.grad is None for value in model.parameters())
+    asked = choose(bert(0.1), "bf16", layout="unpadded")[1]
+    assert asked[2] == (
+        f"layout    unpadded: set by execution.layout; attention by a padded product, as {reason}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -416,7 +416,8 @@ class NoFloat64OnDevice(TorchFunctionMode):
         return result
 
 
-def test_no_float64_reaches_the_device(examples):
+def test_no_float64_reaches_a_device_without_it(examples, monkeypatch):
+    monkeypatch.setattr("dana.core.device.has_float64", lambda device: False)
     with NoFloat64OnDevice() as mode:
         run(examples, steps=2)
     assert len(mode.on_host) > 2

@@ -26,8 +26,10 @@ from dana.models.language_model import check_length, dropouts, new_encoder
 from dana.train.examples import build_examples
 from dana.train.execution import make_accelerator
 from dana.train.head_warmup import HeadCheck, WarmupFile, warm_up_head
+from dana.train.layout import BatchLayout
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.objectives.next_sentence import NextSentence
+from dana.train.passes import default_tokens
 from dana.train.planner import checkpoint_gradients
 from dana.train.settings import Execution, HeadWarmup, TrainSettings
 from dana.train.state import export_model, save_model
@@ -150,9 +152,9 @@ def warm_up(backbone, tiny_tokenizer, write_corpus, repository_texts):
         head.model.to(dtype)
         module = SelectedLogits(head.model)
         before = mean_loss(module, examples, heldout, 8192)
-        result = warm_up_head(
-            head, examples, collator, TrainSettings(max_tokens=64, **settings), warmup, check, file
-        )
+        settings = TrainSettings(max_tokens=64, **settings)
+        shape = BatchLayout.from_config(head.model.config, default_tokens(settings))
+        result = warm_up_head(head, examples, collator, settings, warmup, shape, check, file)
         return head.model, result, (before, mean_loss(module, examples, heldout, 8192))
 
     return run

@@ -18,14 +18,14 @@ References:
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dana.core.config import require
 from dana.train import DENOMINATORS
 from dana.train.examples import Batch
-from dana.train.layout import BatchLayout, lay_out
+from dana.train.layout import BatchLayout, lay_out, micro_batches
 
 if TYPE_CHECKING:
     import torch
@@ -96,11 +96,18 @@ def sum_by_kind(
         coefficients: Coefficient c of each.
         sizes: Number of losses of each kind.
         denominator: Z.
+
+    Returns:
+        On the device of the losses, which nothing here waits for.
     """
     import torch
 
-    plain = losses.cpu().double()
-    weighted_sum = (plain * coefficients.cpu()).sum() / denominator
+    from dana.core.device import has_float64
+
+    if not has_float64(losses.device):
+        losses = losses.cpu()
+    plain = losses.double()
+    weighted_sum = (plain * coefficients.to(plain.device)).sum() / denominator
     return torch.stack([weighted_sum, *(part.sum() for part in plain.split(list(sizes)))])
 
 
@@ -125,6 +132,21 @@ def move_tensors(values: dict[str, Any], device: "torch.device") -> dict[str, An
     return moved
 
 
+def _pin(values: dict[str, Any]) -> dict[str, Any]:
+    """Pin the tensors of a dictionary, and of those in it; other values stay."""
+    from torch import Tensor
+
+    pinned: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            pinned[name] = _pin(value)
+        elif isinstance(value, Tensor):
+            pinned[name] = value.pin_memory()
+        else:
+            pinned[name] = value
+    return pinned
+
+
 @dataclass(frozen=True)
 class MicroBatch:
     """Tensors of one forward pass; Σ coefficients · losses / Z is its share of the step's loss.
@@ -142,6 +164,10 @@ class MicroBatch:
     owners: "Tensor"
     coefficients: "Tensor"
 
+    def pinned(self) -> "MicroBatch":
+        """Copy all tensors to memory that a GPU copies from while the CPU goes on."""
+        return replace(self, **_pin(vars(self)))
+
     def to(self, device: "torch.device") -> "MicroBatch":
         """Copy all tensors to a device."""
         return replace(self, **move_tensors(vars(self), device))
@@ -154,6 +180,18 @@ class MicroBatch:
     def losses(self, module: "torch.nn.Module") -> "Tensor":
         """Compute the losses in nats, one per coefficient; those of the labels come first."""
         return module(**self.inputs, labels=self.labels)
+
+
+class Pass(NamedTuple):
+    """One forward pass of a rank.
+
+    Attributes:
+        rows: Indices of its examples in the step; empty on an idle rank.
+        micro: Its tensors.
+    """
+
+    rows: np.ndarray
+    micro: MicroBatch
 
 
 @dataclass(frozen=True)
@@ -199,6 +237,27 @@ class StepBatch:
     def lengths(self) -> np.ndarray:
         """Shape (examples,), tokens of each in the forward pass."""
         return np.diff(self.examples.offsets)
+
+    def passes(
+        self, layout: BatchLayout, rank: int = 0, world: int = 1, pinned: bool = False
+    ) -> list[Pass]:
+        """Make the passes of a rank, on the CPU.
+
+        Args:
+            layout: Layout and size of micro-batches.
+            rank: Index of the rank.
+            world: Number of ranks.
+            pinned: Make them in memory that a GPU copies from without waiting.
+        """
+        passes = []
+        for rows in micro_batches(self.lengths, layout, rank, world):
+            micro = self.micro(rows, layout)
+            passes.append(Pass(rows, micro.pinned() if pinned else micro))
+        return passes
+
+    def outputs(self, module: "torch.nn.Module", micro: MicroBatch) -> "Tensor":
+        """Compute what the losses of the step depend on of a micro-batch: here the losses themselves."""
+        return micro.losses(module)
 
     @property
     def loss_counts(self) -> dict[str, int]:
@@ -251,6 +310,27 @@ class JointBatch(StepBatch):
     Its module returns one vector for each row of :meth:`micro`, float32 of shape (rows, width).
     :mod:`dana.train.joint` collects the vectors of the step from all passes and ranks.
     """
+
+    def passes(
+        self, layout: BatchLayout, rank: int = 0, world: int = 1, pinned: bool = False
+    ) -> list[Pass]:
+        """Make the passes of a rank, on the CPU.
+
+        Args:
+            layout: Layout and size of micro-batches.
+            rank: Index of the rank.
+            world: Number of ranks.
+            pinned: Make them in memory that a GPU copies from without waiting.
+        """
+        passes = []
+        for rows in micro_batches(self.lengths, layout, rank, world):
+            micro = self.micro(rows, layout)
+            passes.append(Pass(rows, micro.pinned() if pinned else micro))
+        return passes
+
+    def outputs(self, module: "torch.nn.Module", micro: MicroBatch) -> "Tensor":
+        vectors: Tensor = module(**micro.inputs)
+        return vectors
 
     @abstractmethod
     def joint_losses(self, vectors: "Tensor") -> "Tensor":

@@ -104,7 +104,7 @@ class PairLogits(SelectedLogits):
         if "token_type_ids" not in attention:
             return super().answer(input_ids, where, attention)
         states, pooler_output = self.model.base_model(input_ids=input_ids, **attention)[:2]
-        return self.model.cls(states.flatten(0, 1)[where], pooler_output)
+        return self.model.cls(states.flatten(0, 1).index_select(0, where), pooler_output)
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class TextVectors(WrappedModel):
         """Compute vectors, float32 of shape (texts, width); see :func:`text_inputs`."""
         with self.computing(input_ids.device):
             states = self.model.base_model(input_ids=input_ids, **attention)[0]
-        return self.pooling.pool(states.flatten(0, 1)[where], text, texts)
+        return self.pooling.pool(states.flatten(0, 1).index_select(0, where), text, texts)
 
     def _freeze_others(self) -> None:
         """Stop training parameters that the vectors do not depend on, found by reading a few tokens."""

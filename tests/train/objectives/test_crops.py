@@ -160,7 +160,8 @@ def test_ranks_share_the_gradient_of_a_step_and_an_idle_one_adds_nothing(ranks, 
     sums = 0
     for rank in range(ranks):
         accelerator = OneOfRanks(rank, ranks, vectors)
-        sums += joint_backward(module, batch, shape, accelerator, seed=0)
+        passes = batch.passes(shape, rank, ranks)
+        sums += joint_backward(module, batch, passes, shape, accelerator, seed=0)
     trained = [value for value in module.parameters() if value.requires_grad]
     shared = torch.cat([value.grad.flatten() for value in trained]) / ranks
     torch.testing.assert_close(shared, gradient, atol=1e-6, rtol=1e-4)

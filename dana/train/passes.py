@@ -1,0 +1,207 @@
+"""Choose how many tokens go through a model in one pass: on a GPU as many as its memory holds.
+
+A GPU computes a pass of a few thousand tokens no sooner than one of many, so the passes are made as
+large as they fit, up to :data:`MOST`. A pass of the longest examples is tried with the memory set
+aside that training takes later. The number is kept in a file before the first step: a run that is
+resumed has the same passes, as its dropout depends on the cut.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dana.core.artifacts import fingerprint
+from dana.core.files import explain_write_errors, temp_file
+from dana.core.launch import on_rank_0
+from dana.core.logging import get_logger
+from dana.core.rng import torch_seed
+from dana.models.folder import lacks_memory
+from dana.train.examples import ExampleSet
+from dana.train.execution import Precision
+from dana.train.layout import BatchLayout, micro_batches
+from dana.train.objectives.base import Collator
+from dana.train.objectives.batch import StepBatch
+from dana.train.plan import Plan
+from dana.train.settings import AUTO, TrainSettings
+from dana.train.trial import DTYPES
+
+log = get_logger(__name__)
+
+DEFAULT = 8192  # of a CPU, and where the launch cuts the model up
+MOST = 65_536  # larger passes keep no GPU busier, of any model that people adapt
+LEAST = 1024
+MOMENTS = 2  # float32 numbers that AdamW keeps of each parameter, from the first step on
+SPARE = 0.1  # of the device's memory, left for what is not in the trial: fragments, evaluations
+
+
+@dataclass(frozen=True)
+class PassFile:
+    """The size of the passes of a run, beside its checkpoints.
+
+    Attributes:
+        path: The file.
+        depends_on: Settings, inputs and launch of the run; a file of others is not read.
+    """
+
+    path: Path
+    depends_on: Mapping[str, Any]
+
+    def read(self) -> int | None:
+        """Return the tokens of a pass, or None if no run with these settings chose any."""
+        try:
+            contents = json.loads(self.path.read_text(encoding="utf-8"))
+            is_ours = contents["fingerprint"] == fingerprint(self.depends_on)
+            return int(contents["tokens"]) if is_ours else None
+        except (OSError, ValueError, KeyError, TypeError):  # missing, or not whole
+            return None
+
+    def write(self, tokens: int) -> None:
+        """Write the tokens of a pass.
+
+        Raises:
+            ArtifactError: If the file cannot be written.
+        """
+        contents = {"fingerprint": fingerprint(self.depends_on), "tokens": tokens}
+        with explain_write_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with temp_file(self.path) as temporary:
+                temporary.write_text(json.dumps(contents), encoding="utf-8")
+
+
+def default_tokens(settings: TrainSettings) -> int:
+    """Return the tokens of a pass where nothing is tried: those of the settings, or :data:`DEFAULT`."""
+    tokens = settings.execution.micro_batch_tokens
+    return tokens if isinstance(tokens, int) else max(DEFAULT, settings.max_tokens)
+
+
+def is_tried(accelerator: Any) -> bool:
+    """Return whether passes are tried on a device: on GPUs, unless the launch cuts the model up."""
+    is_whole = accelerator.distributed_type.value not in ("DEEPSPEED", "FSDP")
+    return bool(is_whole and accelerator.device.type == "cuda")
+
+
+def choose_tokens(
+    model: Any,
+    examples: ExampleSet,
+    settings: TrainSettings,
+    accelerator: Any,
+    shape: BatchLayout,
+    precision: Precision,
+    collator: Collator,
+    file: PassFile | None = None,
+) -> tuple[int, str]:
+    """Choose the tokens of a pass, the same on every rank: the least of what each can hold. Collective.
+
+    Args:
+        model: The model with its heads and its attention, on its device.
+        examples: Training examples.
+        settings: Settings of the run.
+        accelerator: Device and ranks.
+        shape: Layout of the passes; its budget is not used.
+        precision: Precision of the run.
+        collator: Makes training batches.
+        file: Where a run keeps what it chose.
+
+    Returns:
+        The tokens, and where they come from.
+    """
+    if settings.execution.micro_batch_tokens != AUTO:
+        return default_tokens(settings), "set by execution.micro_batch_tokens"
+    if not is_tried(accelerator):
+        return default_tokens(settings), f"default of {accelerator.device.type}"
+    known = on_rank_0(file.read) if file is not None else None
+    if known is not None:
+        return known, "of this run before it stopped"
+    batch = _longest_step(examples, settings, collator)
+    module = settings.make_objective().module(model, shape.bf16)
+    least = max(LEAST, settings.max_tokens)
+    tokens = MOST
+    with _set_aside(module, accelerator.device):
+        while tokens > least and not _fits(
+            module, batch, replace(shape, budget=tokens), accelerator, precision
+        ):
+            tokens //= 2
+    tokens = max(tokens, least)
+    if accelerator.num_processes > 1:
+        own = torch.tensor([tokens], device=accelerator.device)
+        tokens = int(accelerator.gather(own).min())
+    if file is not None:
+        chosen = tokens
+        on_rank_0(lambda: file.write(chosen))
+    return tokens, "tried on this device"
+
+
+def _longest_step(examples: ExampleSet, settings: TrainSettings, collator: Collator) -> StepBatch:
+    """Make a step of the longest examples, as many as the first step has."""
+    count = Plan.from_settings(examples, settings)[0].rows.size
+    rows = np.argsort(-examples.lengths_in(0), kind="stable")[:count]
+    return collator.step_batch(examples.take(rows), 0, settings.denominator)
+
+
+@contextmanager
+def _set_aside(module: torch.nn.Module, device: torch.device) -> Iterator[None]:
+    """Hold the memory that a training takes after its first passes, for as long as the block lasts."""
+    trained = sum(value.numel() for value in module.parameters() if value.requires_grad)
+    sizes = [4 * MOMENTS * trained]
+    if device.type == "cuda":
+        _, total = torch.cuda.mem_get_info(device)
+        sizes.append(int(SPARE * total))
+    held: list[torch.Tensor] = []
+    try:
+        for size in sizes:
+            held.append(torch.empty(size, dtype=torch.uint8, device=device))
+    except RuntimeError as error:  # then no pass fits, and the first step says it
+        if not lacks_memory(error):
+            raise
+    try:
+        yield
+    finally:
+        held.clear()
+        _release(device)
+
+
+def _fits(
+    module: torch.nn.Module,
+    batch: StepBatch,
+    shape: BatchLayout,
+    accelerator: Any,
+    precision: Precision,
+) -> bool:
+    """Return whether a forward and a backward pass of the first micro-batch of a step fit into memory.
+
+    The model, its gradients and the random generators are afterwards as before.
+    """
+    device = accelerator.device
+    rows = micro_batches(batch.lengths, shape, 0, accelerator.num_processes)[0]
+    was_training = module.training
+    module.train()
+    autocast: Any = nullcontext()
+    if precision.name in DTYPES:
+        autocast = torch.autocast(device.type, DTYPES[precision.name])
+    try:
+        with torch_seed(0, device):
+            micro = batch.micro(rows, shape).to(device)
+            with autocast:
+                outputs = batch.outputs(module, micro)
+            outputs.float().sum().backward()
+    except RuntimeError as error:
+        if not lacks_memory(error):
+            raise
+        return False
+    finally:
+        module.train(was_training)
+        module.zero_grad(set_to_none=True)
+        _release(device)
+    return True
+
+
+def _release(device: torch.device) -> None:
+    """Give unused memory back to the device, so that the next trial does not find it in pieces."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

@@ -1,0 +1,184 @@
+"""The size of a pass: what fits into a GPU's memory, chosen once; a device that runs out stands in for it."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+
+from dana.core.errors import DanaError
+from dana.models.heads import SelectedLogits
+from dana.train import passes
+from dana.train.layout import BatchLayout, micro_batches
+from dana.train.loop import train
+from dana.train.passes import PassFile, default_tokens
+from dana.train.planner import choose_execution
+from dana.train.settings import Execution, TrainSettings
+from tests.train.conftest import MASKED, TEXTS, bert, new_state, parameters, random_examples
+
+SETTINGS = TrainSettings(steps=3, batch_size=24, max_tokens=16, evaluations=0)
+
+
+class SmallDevice:
+    """Runs out of memory in a pass of more than so many tokens, padding included."""
+
+    def __init__(self, tokens, monkeypatch):
+        self.tokens = tokens
+        self.tried = []
+        forward = SelectedLogits.forward
+
+        def measured(module, input_ids, *arguments, **more):
+            self.tried.append(input_ids.numel())
+            if input_ids.numel() > self.tokens:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return forward(module, input_ids, *arguments, **more)
+
+        monkeypatch.setattr(SelectedLogits, "forward", measured)
+        monkeypatch.setattr(passes, "is_tried", lambda accelerator: True)
+        monkeypatch.setattr(passes, "MOST", 256)
+        monkeypatch.setattr(passes, "LEAST", 32)
+
+
+def choose(settings=SETTINGS, file=None, examples=None, model=None):
+    AcceleratorState._reset_state(reset_partial_state=True)
+    examples = random_examples() if examples is None else examples
+    return choose_execution(
+        model or bert(0.1), examples, settings, Accelerator(cpu=True), MASKED, file
+    )
+
+
+def test_a_cpu_has_one_size_and_tries_none(monkeypatch):
+    tried = []
+    monkeypatch.setattr(passes, "_fits", lambda *arguments: tried.append(1))
+    shape, reasons = choose()
+    assert shape.budget == default_tokens(SETTINGS) == 8192
+    assert "tokens (default of cpu)" in reasons[0]
+    assert not tried
+    assert default_tokens(replace(SETTINGS, max_tokens=10_000)) == 10_000
+    asked = replace(SETTINGS, execution=Execution(micro_batch_tokens=64))
+    shape, reasons = choose(asked)
+    assert shape.budget == 64
+    assert "of at most 64 tokens (set by execution.micro_batch_tokens)" in reasons[0]
+
+
+@pytest.mark.parametrize(("holds", "chosen"), [(10**6, 256), (254, 128), (70, 64), (5, 32)])
+def test_a_pass_is_halved_until_it_fits(holds, chosen, monkeypatch):
+    device = SmallDevice(holds, monkeypatch)
+    model = bert(0.1)
+    before = parameters(model)
+    random_state = torch.get_rng_state()
+    # Of the 24 longest examples a step takes 24.
+    shape, reasons = choose(model=model, examples=random_examples(200))
+    assert shape.budget == chosen
+    assert f"of at most {chosen} tokens (tried on this device)" in reasons[0]
+    assert torch.equal(parameters(model), before)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert all(value.grad is None for value in model.parameters())
+    assert max(device.tried) > 200, "the longest examples are tried"
+
+
+def test_memory_for_the_optimizer_is_held_while_passes_are_tried(monkeypatch):
+    held = []
+    empty = torch.empty
+
+    def look(*size, **options):
+        if options.get("dtype") == torch.uint8:
+            held.append(size[0])
+        return empty(*size, **options)
+
+    SmallDevice(10**6, monkeypatch)
+    monkeypatch.setattr(torch, "empty", look)
+    model = bert()
+    choose(model=model)
+    assert held == [8 * sum(value.numel() for value in model.parameters())]
+
+
+def test_a_run_that_goes_on_has_its_passes_and_another_run_its_own(tmp_path, monkeypatch):
+    device = SmallDevice(130, monkeypatch)
+    file = PassFile(tmp_path / "checkpoints" / "passes.json", {"settings": 1})
+    assert choose(file=file)[0].budget == 128
+    assert json.loads(file.path.read_text())["tokens"] == 128
+    device.tokens = 10**6  # another device
+    shape, reasons = choose(file=file)
+    assert shape.budget == 128
+    assert "(of this run before it stopped)" in reasons[0]
+    assert choose(file=replace(file, depends_on={"settings": 2}))[0].budget == 256
+    file.path.write_text('{"tokens": 12')
+    assert choose(file=file)[0].budget == 256
+    asked = replace(SETTINGS, execution=Execution(micro_batch_tokens=64))
+    assert choose(asked, file)[0].budget == 64, "what the settings say goes first"
+
+
+def test_the_least_of_all_ranks_is_taken(monkeypatch):
+    SmallDevice(10**6, monkeypatch)
+    gathered = []
+
+    class Ranks:
+        num_processes = 2
+        process_index = 0
+        device = torch.device("cpu")
+
+        def gather(self, own):
+            gathered.append(int(own))
+            return torch.tensor([int(own), 64])
+
+    examples = random_examples()
+    shape = BatchLayout()
+    precision = type("Precision", (), {"name": "no"})
+    tokens, _ = passes.choose_tokens(bert(), examples, SETTINGS, Ranks(), shape, precision, MASKED)
+    assert (gathered, tokens) == ([256], 64)
+
+
+@pytest.mark.parametrize(
+    ("failing", "where"),
+    [(0, "step 1"), (3, "step 2"), ("evaluation", "evaluation after step 0")],
+)
+def test_memory_that_runs_out_later_is_said_with_a_size_to_take(failing, where, monkeypatch):
+    state = new_state(bert(), SETTINGS, 64)
+    forward = SelectedLogits.forward
+    seen = []
+
+    def fail(module, *arguments, **more):
+        if module.training:
+            seen.append(1)
+        is_due = not module.training if failing == "evaluation" else len(seen) == failing + 1
+        if is_due and (module.training or failing == "evaluation"):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return forward(module, *arguments, **more)
+
+    monkeypatch.setattr(SelectedLogits, "forward", fail)
+    settings = replace(SETTINGS, batch_size=8)
+    message = rf"^{where}: out of memory with execution.micro_batch_tokens=64; .* such as 32,"
+    with pytest.raises(DanaError, match=message):
+        list(train(state, random_examples(), [MASKED] * 3, settings, TEXTS))
+
+
+def test_a_gpu_s_passes_without_padding_are_few_and_equal():
+    lengths = np.random.default_rng(0).integers(20, 100, 300)
+    tokens = int(lengths.sum())
+    shape = BatchLayout("unpadded", budget=tokens - 50)
+    sizes = [int(lengths[rows].sum()) for rows in micro_batches(lengths, shape)]
+    assert len(sizes) == 2
+    assert max(sizes) - min(sizes) < 2 * 100, "the longest text is at most so long"
+    sizes = [
+        int(lengths[rows].sum()) for rows in micro_batches(lengths, replace(shape, budget=4096))
+    ]
+    assert len(sizes) == -(-tokens // 4096)
+    assert max(sizes) <= 4096
+    assert min(sizes) > 0.9 * max(sizes)
+
+
+def test_a_gpu_s_padded_passes_are_large():
+    lengths = np.concatenate([np.full(500, 128), np.full(60, 30), np.full(5, 8)])
+    one = BatchLayout(budget=65_536)
+    on_cpu = [int(rows.size) for rows in micro_batches(lengths, one)]
+    on_gpu = [int(rows.size) for rows in micro_batches(lengths, one.on("cuda"))]
+    assert on_cpu == [500, 60, 5]
+    assert on_gpu == [500, 65], "short texts share a pass"
+    lengths = np.full(500, 100)
+    lengths[-20:] = 50
+    assert len(micro_batches(lengths, one.on("cuda"))) == 1, "a small rest joins"
+    assert [len(rows) for rows in micro_batches(lengths, one.on("cpu"))] == [480, 20]
