@@ -20,7 +20,7 @@ import pandas as pd
 from objectives import dana, select_text
 
 from dana.core.text_table import tabulate
-from dana.encoders.transformer import AUTO, TransformerEncoder
+from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.pilot import LEAST_GAIN, NONE, judge
 from dana.finetuning.probe import (
     LabelledVectors,
@@ -86,7 +86,7 @@ def encode(task: str, model: str, draws: int) -> TaskVectors:
     every = LabelledVectors(nothing, labels, kind, card.metric, text_keys(train), groups)
     drawn = [draw_labels(every.keys, every.strata, max(SIZES), draw) for draw in range(draws)]
     rows = np.unique(np.concatenate(drawn))
-    encoder = TransformerEncoder(model, AUTO, max_tokens=256)
+    encoder = TransformerEncoder.of_checkpoint(model, 256)
     # Rows that no draw takes stay zero: a draw of all texts must number them alike.
     some = encoder.encode(joined_texts([train[row] for row in rows])).cpu().numpy()
     vectors = np.zeros((len(train), some.shape[1]), dtype=some.dtype)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from dana.core.config import require
-from dana.core.device import find_device
+from dana.core.device import find_device, full_float32, has_bf16
 from dana.core.errors import ConfigError, DataError
 from dana.core.logging import tick
 from dana.core.workers import prefetch
@@ -30,7 +30,7 @@ from dana.models.pooling import Pooling, read_pooling
 
 AUTO = "auto"
 POOLINGS = ("mean", "cls", "max", AUTO)
-DTYPES = ("float32", "bfloat16")
+DTYPES = (AUTO, "float32", "bfloat16")
 WINDOWS = (None, "mean")
 MOST_SPECIAL = 8  # special tokens around a text, of any model
 
@@ -54,7 +54,8 @@ class TransformerEncoder:
         batch_tokens: Most tokens of a forward pass, padding included; on a CPU at most 512.
         device: ``auto`` uses CUDA if available.
         dtype: ``float32``, or ``bfloat16`` by autocast: several times as fast on GPUs and on CPUs
-            that support it; vectors then differ by about 1e-2 of their norm.
+            that support it; vectors then differ by about 1e-2 of their norm. ``auto`` is
+            ``bfloat16`` on a GPU that has it, which the identity names, else ``float32``.
         windows: ``mean`` reads a longer text in windows of ``max_tokens``; its vector is the mean of
             theirs, each weighted by its tokens. None truncates it.
 
@@ -68,7 +69,7 @@ class TransformerEncoder:
     max_tokens: int = 256
     batch_tokens: int = 8192
     device: str = "auto"
-    dtype: str = "float32"
+    dtype: str = AUTO
     windows: str | None = None
     version: ClassVar[int] = 1
 
@@ -84,10 +85,28 @@ class TransformerEncoder:
             "at least max_tokens",
         )
 
+    @classmethod
+    def of_checkpoint(
+        cls, model: str, max_tokens: int, windows: str | None = None
+    ) -> "TransformerEncoder":
+        """Return the encoder of a checkpoint as it is measured.
+
+        It pools as its files say, in float32: no number depends on the device.
+        """
+        return cls(model, AUTO, max_tokens=max_tokens, dtype="float32", windows=windows)
+
     @cached_property
     def tokenizer(self) -> Any:
         """The model's fast tokenizer."""
         return load_own_tokenizer(self.model)
+
+    @cached_property
+    def is_bf16(self) -> bool:
+        """Whether the model computes in bfloat16."""
+        if self.dtype != AUTO:
+            return self.dtype == "bfloat16"
+        device = find_device(self.device)
+        return device.type == "cuda" and has_bf16(device)
 
     @cached_property
     def _network(self) -> Any:
@@ -130,9 +149,13 @@ class TransformerEncoder:
         return sum(len(tokens) >= longest for tokens in ids["input_ids"])
 
     def identity(self) -> dict[str, Any]:
-        names = ("pooling", "layer", "max_tokens", *(() if self.dtype == "float32" else ("dtype",)))
-        parameters = {name: getattr(self, name) for name in names}
-        parameters["pooling"] = self._pools_by.mode
+        parameters: dict[str, Any] = {
+            "pooling": self._pools_by.mode,
+            "layer": self.layer,
+            "max_tokens": self.max_tokens,
+        }
+        if self.is_bf16:
+            parameters["dtype"] = "bfloat16"
         if self._pools_by.normalize:
             parameters["normalize"] = True
         if self.windows is not None:
@@ -187,9 +210,10 @@ class TransformerEncoder:
 
     def _pool(self, network: Any, batch: "TokenBatch", position: int | None) -> Tensor:
         """Pool the hidden states of a batch, (size, dims): one token, or the mean or maximum over a text."""
-        needs_layers, bf16 = self.layer != -1, self.dtype == "bfloat16"
+        needs_layers = self.layer != -1
         with (
-            torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=bf16),
+            torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=self.is_bf16),
+            full_float32(),
             running(network, "set dtype=float32 of the encoder"),
         ):
             output = network(
@@ -208,7 +232,7 @@ class TransformerEncoder:
 
 
 def minilm(
-    pooling: str = "mean", layer: int = -1, max_tokens: int = 256, dtype: str = "float32"
+    pooling: str = "mean", layer: int = -1, max_tokens: int = 256, dtype: str = AUTO
 ) -> TransformerEncoder:
     """Create the packaged sentence encoder MiniLM: 6 layers x 384, 22.7 M parameters, Apache-2.0 weights.
 
@@ -216,7 +240,7 @@ def minilm(
         pooling: ``mean`` or ``cls``.
         layer: Hidden layer; -1 is the last.
         max_tokens: Length to which texts are truncated.
-        dtype: ``float32`` or ``bfloat16``.
+        dtype: ``float32``, ``bfloat16`` or ``auto``.
 
     Raises:
         PluginError: If the package is not installed.
@@ -228,7 +252,7 @@ def minilm(
 CPU_TOKENS = (
     512  # of a batch on a CPU: more is no faster there, and small batches need less padding
 )
-TEXTS_AT_ONCE = 256  # tokenised in one call: few, so that the device starts early
+TEXTS_AT_ONCE = 1024  # tokenised in one call: few, so that the device starts early
 AHEAD = 2  # batches prepared ahead of the device
 
 
@@ -308,6 +332,25 @@ def overflowing(
     yield from zip(encoding["overflow_to_sample_mapping"], encoding["input_ids"], strict=True)
 
 
+def token_ids(tokenizer: Any, texts: Sequence[str], longest: int) -> list[list[int]]:
+    """Return the token ids of texts, special tokens included, cut to `longest` tokens.
+
+    The core of a fast tokenizer is asked directly: transformers would also make offsets and masks.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        only_ids = {"return_attention_mask": False, "return_token_type_ids": False}
+        encoding = tokenizer(
+            list(texts), truncation=True, max_length=longest, verbose=False, **only_ids
+        )
+        ids: list[list[int]] = encoding["input_ids"]
+        return ids
+    core = tokenizer.backend_tokenizer
+    core.no_padding()
+    core.enable_truncation(longest, direction=tokenizer.truncation_side)
+    core.encode_special_tokens = tokenizer.split_special_tokens
+    return [encoding.ids for encoding in core.encode_batch_fast(list(texts))]
+
+
 def token_batches(
     tokenizer: Any, texts: Sequence[str], longest: int, limit: int, windows: bool = False
 ) -> Generator[TokenBatch, None, None]:
@@ -330,17 +373,13 @@ def token_batches(
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
     pad = tokenizer.pad_token_id or 0
     buckets: dict[int, list[tuple[int, list[int]]]] = {}
-    only_ids = {"return_attention_mask": False, "return_token_type_ids": False}
     for first in range(0, len(order), TEXTS_AT_ONCE):
         rows = order[first : first + TEXTS_AT_ONCE]
         chunk = [texts[row] for row in rows]
         if windows:
             pairs = [(rows[text], ids) for text, ids in overflowing(chunk, tokenizer, longest)]
         else:
-            token_ids = tokenizer(
-                chunk, truncation=True, max_length=longest, verbose=False, **only_ids
-            )["input_ids"]
-            pairs = list(zip(rows, token_ids, strict=True))
+            pairs = list(zip(rows, token_ids(tokenizer, chunk, longest), strict=True))
         for row, ids in pairs:
             if not ids:
                 raise DataError(f"text {row} of the batch has no token: {texts[row]!r}; remove it")

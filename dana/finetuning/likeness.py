@@ -20,7 +20,7 @@ from dana.core.registry import DETECTORS
 from dana.detectors.base import fit_detector
 from dana.encoders.geometry import FittedGeometry, parse_geometry
 from dana.encoders.hashing import HashingEncoder
-from dana.encoders.transformer import AUTO, TransformerEncoder
+from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.probe import fold_numbers, group_numbers, text_keys
 from dana.finetuning.result_model import ENCODER, VECTORS, Description
 from dana.tasks.examples import Example, joined_texts
@@ -97,8 +97,8 @@ def vectors_of(folder: Path, texts: Sequence[str]) -> np.ndarray:
     encoder: Any = HASHED_WORDS
     if description.form == VECTORS:
         longest = description.max_tokens or LONGEST
-        encoder = TransformerEncoder(
-            str(folder / ENCODER), AUTO, max_tokens=longest, windows=description.windows
+        encoder = TransformerEncoder.of_checkpoint(
+            str(folder / ENCODER), longest, description.windows
         )
     return encoder.encode(texts).cpu().numpy()
 

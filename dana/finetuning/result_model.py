@@ -30,7 +30,7 @@ from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
 from dana.core.errors import ArtifactError
 from dana.core.logging import get_logger
-from dana.encoders.transformer import AUTO, TransformerEncoder
+from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.probe import MOST_STEPS
 from dana.finetuning.saved import SavedClassifier, open_classifier
 from dana.models.encoder_folder import save_encoder
@@ -310,12 +310,8 @@ def open_result(folder: Path) -> ResultModel:
     _check_pipeline(folder, pipeline, description)
     if description.form == TFIDF:
         return ResultModel(folder, description, pipeline)
-    encoder = TransformerEncoder(
-        str(folder / ENCODER),
-        AUTO,
-        max_tokens=description.max_tokens or 256,
-        windows=description.windows,
-    )
+    longest = description.max_tokens or 256
+    encoder = TransformerEncoder.of_checkpoint(str(folder / ENCODER), longest, description.windows)
     return ResultModel(folder, description, pipeline, encoder)
 
 

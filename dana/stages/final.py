@@ -32,7 +32,7 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.raw_files import RawFiles
 from dana.core.schemas import FINAL, iterate_documents
-from dana.encoders.transformer import AUTO, TransformerEncoder
+from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.choice import VERSION, Candidate, Choice, choose, label_rows
 from dana.finetuning.likeness import save_likeness
 from dana.finetuning.probe import LabelledVectors, choose_strength, group_numbers, text_keys
@@ -464,8 +464,8 @@ def fit(  # noqa: PLR0913, what the three forms need
         return
     if winner["form"] == VECTORS:
         assert description.max_tokens is not None
-        encoder = TransformerEncoder(
-            winner["model"], AUTO, max_tokens=description.max_tokens, windows=description.windows
+        encoder = TransformerEncoder.of_checkpoint(
+            winner["model"], description.max_tokens, description.windows
         )
         weight = chosen_weight(winner.get("class_weight"), task.class_weight)
         pipeline = _fit_vectors(replace(task, class_weight=weight), every, encoder)

@@ -20,7 +20,7 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.raw_files import RAW_FILES, RawFiles
 from dana.core.text_table import tabulate
-from dana.encoders.transformer import AUTO, TransformerEncoder
+from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.pilot import NONE, STANDARD_ERRORS, VERSION, Trial, choose_objective, judge
 from dana.finetuning.probe import LabelledVectors, cross_validated, text_keys
 from dana.finetuning.results import PREDICTIONS
@@ -210,7 +210,7 @@ def _predict(
     predictions = {}
     tables = []
     for name, model in models.items():
-        encoder = TransformerEncoder(model, AUTO, max_tokens=ProbeSettings().max_tokens)
+        encoder = TransformerEncoder.of_checkpoint(model, ProbeSettings().max_tokens)
         vectors = encoder.encode(joined_texts(examples)).cpu().numpy()
         known = LabelledVectors(vectors, labels, kind, task.metric, keys, groups, task.class_weight)
         predictions[name] = cross_validated(known)

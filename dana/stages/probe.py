@@ -22,7 +22,7 @@ from dana.core.rng import derive_seed, document_key, hash_uniform
 from dana.core.schemas import DOCUMENTS, iterate_documents, table_identity
 from dana.corpus.documents import source_digests
 from dana.corpus.units import sentences
-from dana.encoders.transformer import AUTO, TransformerEncoder
+from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.fill_mask import fill_hidden_words, has_trained_head
 from dana.finetuning.neighbours import (
     choose_number,
@@ -105,9 +105,7 @@ def probe_stage(
     refuse_kind(task)
     task = replace(task, class_weight=chosen_weight(settings.class_weight, task.class_weight))
     check_checkpoint(model)
-    encoder = TransformerEncoder(
-        model, AUTO, max_tokens=settings.max_tokens, windows=settings.windows
-    )
+    encoder = TransformerEncoder.of_checkpoint(model, settings.max_tokens, settings.windows)
     raw_files = RawFiles(out)
     of_probe = {name: getattr(settings, name) for name in OF_PROBE}
     if settings.windows is not None:
@@ -346,7 +344,7 @@ def retrieval_stage(
         ArtifactError: If model or texts are missing.
     """
     check_checkpoint(model)
-    encoder = TransformerEncoder(model, AUTO, max_tokens=settings.max_tokens)
+    encoder = TransformerEncoder.of_checkpoint(model, settings.max_tokens)
     of_retrieval = {
         "documents": settings.documents,
         "seed": settings.seed,

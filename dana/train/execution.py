@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from dana.core.config import require
-from dana.core.device import bf16_speedup, find_device, has_bf16
+from dana.core.device import allow_tf32, bf16_speedup, find_device, has_bf16
 from dana.core.errors import ConfigError
 from dana.core.launch import (
     PRECISION_VARIABLE,
@@ -124,6 +124,7 @@ def make_accelerator(trackers: Sequence[str] = (), logs: Path | None = None) -> 
         )
     options = rendezvous_options()
     share_cores()
+    allow_tf32()
     accelerator = Accelerator(
         cpu=options.pop("cpu"),
         kwargs_handlers=[InitProcessGroupKwargs(**options)],

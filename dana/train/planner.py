@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dana.core.device import full_float32
 from dana.core.errors import ArtifactError, ConfigError, DanaError
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger, messages
@@ -255,7 +256,7 @@ def keeps_apart(model: Any) -> bool:
     was_training = model.training
     model.eval()
     try:
-        with torch.no_grad(), running(model):
+        with torch.no_grad(), running(model), full_float32():
             alone = torch.cat([network(input_ids=text)[0] for text in ids.split(lengths, 1)], 1)
             with _without_padding(model):
                 joint = network(input_ids=ids, **attention)[0]

@@ -20,7 +20,7 @@ from transformers import (
 from dana.core.errors import ConfigError, DataError
 from dana.core.registry import ENCODERS
 from dana.encoders.cache import StoredEncoder
-from dana.encoders.transformer import TransformerEncoder, minilm
+from dana.encoders.transformer import TransformerEncoder, minilm, token_ids
 from dana.models.pooling import Pooling
 
 LONGEST = 64  # positions, of those that have some
@@ -144,7 +144,10 @@ def test_parameters_are_checked_by_name(model):
     for layer in (-5, 4):
         with pytest.raises(ConfigError, match=f"layer={layer}: "):
             TransformerEncoder(str(model), layer=layer).encode(TEXTS)
-    for parameter, values in (("pooling", "mean, cls, max, auto"), ("dtype", "float32, bfloat16")):
+    for parameter, values in (
+        ("pooling", "mean, cls, max, auto"),
+        ("dtype", "auto, float32, bfloat16"),
+    ):
         with pytest.raises(ConfigError, match=f"{parameter}='half': must be one of {values}"):
             ENCODERS.create(f"transformer:x,{parameter}=half")
 
@@ -204,3 +207,37 @@ def test_a_checkpoint_is_pooled_as_its_own_files_say(tmp_path, mode):
         pooled = Pooling(mode).pool(states, torch.zeros(len(states), dtype=torch.int64), 1)[0]
         assert torch.allclose(whole, pooled, atol=1e-5)
         assert torch.allclose(vector, pooled / pooled.norm(), atol=1e-5)
+
+
+def test_vectors_are_in_bfloat16_where_a_gpu_has_it_and_the_identity_says_so(model, monkeypatch):
+    on_cpu = TransformerEncoder(str(model), device="cpu")
+    assert not on_cpu.is_bf16
+    assert "dtype" not in on_cpu.identity()
+    for has, named in ((True, "bfloat16"), (False, None)):
+        monkeypatch.setattr("dana.encoders.transformer.has_bf16", lambda device, has=has: has)
+        assert TransformerEncoder(str(model), device="cuda").identity().get("dtype") == named
+    monkeypatch.setattr("dana.encoders.transformer.has_bf16", lambda device: True)
+    full = TransformerEncoder(str(model), device="cuda", dtype="float32")
+    assert full.identity() == on_cpu.identity()
+    measured = TransformerEncoder.of_checkpoint(str(model), 256)
+    assert measured.dtype == "float32", "what is measured does not depend on the device"
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_tokenizer_s_core_gives_the_ids_of_transformers(model, side):
+    tokenizer = TransformerEncoder(str(model)).tokenizer
+    tokenizer.truncation_side = side
+    texts = [*TEXTS, "", f"a {tokenizer.all_special_tokens[0]} of the text " * 20]
+    for longest in (8, 64):
+        expected = tokenizer(texts, truncation=True, max_length=longest)["input_ids"]
+        assert token_ids(tokenizer, texts, longest) == expected
+    tokenizer(texts, truncation=True, max_length=5)  # leaves its own settings in the core
+    assert (
+        token_ids(tokenizer, texts, 8)
+        == tokenizer(texts, truncation=True, max_length=8)["input_ids"]
+    )
+
+    def slow_tokenizer(texts, max_length, **options):
+        return {"input_ids": [[max_length] for text in texts]}
+
+    assert token_ids(slow_tokenizer, texts, 8) == [[8]] * len(texts)

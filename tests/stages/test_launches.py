@@ -54,8 +54,9 @@ def accelerate(config):
     return ["accelerate.commands.launch", "--main_process_port", "0", "--config_file", str(config)]
 
 
-def zero(stage):
-    return accelerate(REPOSITORY / "accelerate_configs" / f"zero{stage}.yaml")
+def zero(stage, precision="no"):
+    config = REPOSITORY / "accelerate_configs" / f"zero{stage}.yaml"
+    return [*accelerate(config), "--mixed_precision", precision]
 
 
 def write_run(base, inputs, out, settings, execution):
@@ -214,10 +215,12 @@ def test_a_new_head_is_refused_under_zero3(sentence_base, inputs, tmp_path):
 
 
 @pytest.mark.parametrize("stage", [2, 3])
-def test_zero_in_bf16_saves_the_weights_it_keeps_in_float32(launch_recipe, tmp_path, stage):
-    config = yaml.safe_load((REPOSITORY / "accelerate_configs" / f"zero{stage}.yaml").read_text())
-    (tmp_path / "bf16.yaml").write_text(yaml.safe_dump({**config, "mixed_precision": "bf16"}))
-    _, out = launch_recipe(accelerate(tmp_path / "bf16.yaml"))
+def test_zero_as_it_ships_computes_in_bf16_and_saves_the_weights_it_keeps_in_float32(
+    launch_recipe, stage
+):
+    config = REPOSITORY / "accelerate_configs" / f"zero{stage}.yaml"
+    log, out = launch_recipe(accelerate(config))
+    assert "precision bf16: set by the launch" in log
     tensors = load_file(out / "model.safetensors")
     assert {value.dtype for value in tensors.values()} == {torch.float32}
     kernel = tensors["bert.encoder.layer.0.attention.self.query.weight"]

@@ -96,7 +96,7 @@ def train_mixtures(settings: RunSettings, args: argparse.Namespace) -> pd.DataFr
         ).path
         losses = held_out_losses(str(model), {**folders, "pool": held_out}, settings.adapt)
         for task, card in cards.items():
-            encoder = f"transformer:{model}"
+            encoder = f"transformer:{model},dtype=float32"
             probe = baselines_stage(
                 card,
                 folder_of_mixture / task,

@@ -116,7 +116,8 @@ def figure3(args: argparse.Namespace) -> None:
         "fine-tuned": folder / BACKBONE if (folder / BACKBONE).is_dir() else folder,
     }
     scores = {
-        name: score_splits(settings, f"transformer:{folder}") for name, folder in encoders.items()
+        name: score_splits(settings, f"transformer:{folder},dtype=float32")
+        for name, folder in encoders.items()
     }
     rows = [
         {"encoder": name, **compare_scores(*pair)}

@@ -137,7 +137,7 @@ def probe_arms(runs: list[Path], texts: int, base: str) -> pd.DataFrame:
         for arm, model in {"base": base, **arms}.items():
             settings, encoder = (
                 replace(RunSettings().finetune, max_train=texts),
-                f"transformer:{model}",
+                f"transformer:{model},dtype=float32",
             )
             probe = baselines_stage(task, run / "probe" / arm, settings, ["vectors"], encoder).path
             score = 100 * read_json(probe / "vectors" / "metrics.json")["mean"]
