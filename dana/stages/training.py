@@ -73,7 +73,15 @@ from dana.train.head_warmup import HeadCheck, WarmupFile, warm_up_head
 from dana.train.loop import TrainingState, prepare
 from dana.train.objectives.base import Objective
 from dana.train.planner import before_wrapping, checkpoint_gradients, choose_execution
-from dana.train.records import EvaluationRecord, Record, StepRecord, speed_of, to_line, values_of
+from dana.train.records import (
+    EvaluationRecord,
+    Record,
+    StepRecord,
+    speed_line,
+    speed_of,
+    to_line,
+    values_of,
+)
 from dana.train.run import (
     AfterEvaluation,
     TrainingRun,
@@ -484,7 +492,7 @@ def _describe(draft: Draft, job: TrainingJob, examples: ExampleSet, records: lis
     write_text(draft.path / RECORDS, "".join(map(to_line, records)))
     speed = speed_of(records)
     draft.notes["speed"] = speed
-    log.info("speed     %s tokens/s without evaluations and saving", speed.get("tokens_per_second"))
+    log.info("speed     %s", speed_line(speed))
     if (draft.path / head_file.FILE).is_file():
         draft.notes["head_file"] = head_file.FILE
     evaluations = [record for record in records if isinstance(record, EvaluationRecord)]

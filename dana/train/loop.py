@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -30,6 +30,7 @@ from dana.train.objectives.batch import (
     micro_loss,
     sum_by_kind,
 )
+from dana.train.operations import OperationCount, peak_of
 from dana.train.passes import default_tokens
 from dana.train.plan import Plan
 from dana.train.planner import explain_out_of_memory
@@ -192,6 +193,7 @@ def train(
         def submit(index: int) -> Future[tuple[StepBatch, list[Pass]]] | None:
             return prefetcher.submit(load_step, index) if index < len(plan) else None
 
+        reached = _share_of_peak(state, settings)
         next_batch = submit(begin.step)
         for index in range(begin.step, len(plan) + 1):
             if index in steps_to_evaluate:
@@ -203,6 +205,7 @@ def train(
                 raise Preemption(f"stopped by a signal after step {index} of {len(plan)}")
             step_start = time.monotonic()
             batch, passes = next_batch.result()
+            waited = time.monotonic() - step_start
             next_batch = submit(index + 1)
             rate = plan.rate_at(index)
             if index in plan.firsts[1:]:
@@ -216,9 +219,13 @@ def train(
             example_count += len(batch.examples)
             bar.set_postfix(_bar_values(outcome, rate), refresh=False)
             bar.update(token_count)
-            speed = None
-            if batch.scale.total:
-                speed = round(token_count / max(step_seconds, 1e-9), 1)
+            speed: dict[str, Any] = {}
+            if batch.scale.total:  # else nothing was computed
+                step_seconds = max(step_seconds, 1e-9)
+                speed["tokens_per_second"] = round(token_count / step_seconds, 1)
+                speed["passes"] = len(passes)
+                speed["waiting"] = round(waited / step_seconds, 4)
+                speed["mfu"] = reached(batch, step_seconds)
             yield StepRecord(
                 step=index + 1,
                 tokens=tokens,
@@ -226,11 +233,29 @@ def train(
                 lr=rate,
                 effective_sample_size=effective_sample_size(batch.examples.weights),
                 seconds=round(time.monotonic() - start_time, 3),
-                tokens_per_second=speed,
                 peak_memory=peak_memory(state.accelerator.device),
                 phase=_phase_in_records(plan, index),
+                **speed,
                 **vars(outcome),
             )
+
+
+def _share_of_peak(
+    state: TrainingState, settings: TrainSettings
+) -> Callable[[StepBatch, float], float | None]:
+    """Return what computes the share of the GPUs' peak that a step of some seconds reached."""
+    peak = peak_of(state.accelerator.device)
+    count = None
+    if peak is not None:
+        count = OperationCount.of_model(state.model, settings.make_objective().has_own_head)
+
+    def share(batch: StepBatch, seconds: float) -> float | None:
+        if peak is None or count is None:
+            return None
+        operations = count.of_step(batch.lengths, int(batch.counts.sum()))
+        return round(operations / (peak * state.accelerator.num_processes * seconds), 4)
+
+    return share
 
 
 def _bar_values(outcome: StepOutcome, rate: float) -> dict[str, float | None]:

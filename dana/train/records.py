@@ -38,6 +38,10 @@ class StepRecord:
         peak_memory: Largest number of bytes allocated so far on this rank's GPU; None, and not in
             the line, on others.
         phase: Index of the phase; None, and not in the line, in a run without phases.
+        passes: Forward passes of this rank.
+        waiting: Share of the step's seconds in which it waited for its batch.
+        mfu: Share of the GPUs' peak in bfloat16 that the step's operations are
+            (:mod:`dana.train.operations`); None, and not in the line, where it is not known.
     """
 
     step: int
@@ -55,6 +59,9 @@ class StepRecord:
     tokens_per_second: float | None = None
     peak_memory: int | None = None
     phase: int | None = None
+    passes: int | None = None
+    waiting: float | None = None
+    mfu: float | None = None
 
 
 @dataclass(frozen=True)
@@ -126,13 +133,31 @@ def peak_memory(device: torch.device) -> int | None:
 
 
 def speed_of(records: list[Record]) -> dict[str, float]:
-    """Return a run's median tokens per second and its peak memory, if its steps recorded them."""
+    """Return the medians of a run's steps and its peak memory, of what they recorded."""
     steps = [record for record in records if isinstance(record, StepRecord)]
-    speeds = [record.tokens_per_second for record in steps if record.tokens_per_second is not None]
-    peaks = [record.peak_memory for record in steps if record.peak_memory is not None]
     speed: dict[str, float] = {}
-    if speeds:
-        speed["tokens_per_second"] = median(speeds)
+    for name in ("tokens_per_second", "passes", "waiting", "mfu"):
+        values = [getattr(record, name) for record in steps]
+        known = [value for value in values if value is not None]
+        if known:
+            speed[name] = median(known)
+    peaks = [record.peak_memory for record in steps if record.peak_memory is not None]
     if peaks:
         speed["peak_memory"] = max(peaks)
     return speed
+
+
+def speed_line(speed: Mapping[str, float]) -> str:
+    """Say in a line how fast a run was, from :func:`speed_of`."""
+    if "tokens_per_second" not in speed:
+        return "not measured: no step computed anything"
+    parts = [f"{speed['tokens_per_second']:,.0f} tokens/s without evaluations and saving"]
+    if "passes" in speed:
+        parts.append(f"{speed['passes']:g} pass(es) a step")
+    if "waiting" in speed:
+        parts.append(f"{speed['waiting']:.0%} of the time waiting for text")
+    if "peak_memory" in speed:
+        parts.append(f"at most {speed['peak_memory'] / 1e9:.1f} GB")
+    if "mfu" in speed:
+        parts.append(f"{speed['mfu']:.1%} of the GPU's peak")
+    return ", ".join(parts)

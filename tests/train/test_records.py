@@ -12,7 +12,14 @@ from dana.core.errors import ConfigError
 from dana.train.card import model_card
 from dana.train.evaluation import HeldOut
 from dana.train.loop import train
-from dana.train.records import EvaluationRecord, StepRecord, from_line, speed_of, to_line
+from dana.train.records import (
+    EvaluationRecord,
+    StepRecord,
+    from_line,
+    speed_line,
+    speed_of,
+    to_line,
+)
 from dana.train.run import check_trackers, start_trackers, track
 from dana.train.settings import AdaptSettings, PhaseSettings, TrainSettings
 from tests.train.conftest import HELDOUT, MASKED, bert, new_state, random_examples, steps
@@ -37,7 +44,7 @@ def test_lines_are_json_and_read_back():
         STEP,
         PAIRS,
         EVALUATION,
-        replace(STEP, skipped=True, tokens_per_second=2.0, peak_memory=7),
+        replace(STEP, skipped=True, tokens_per_second=2.0, peak_memory=7, passes=2, mfu=0.3),
     ):
         assert from_line(to_line(record)) == record
     assert strict(PAIRS)["next_sentence_loss"] == 0.5
@@ -107,10 +114,22 @@ def test_the_speed_is_that_of_steps_without_evaluations_and_saving(examples, mon
     totals = np.diff([0, *(record.tokens for record in steps(records))])
     rates = [record.tokens_per_second for record in steps(records)]
     assert rates == pytest.approx(totals / 0.5)
-    assert speed_of(records) == {"tokens_per_second": pytest.approx(np.median(rates))}
+    speed = speed_of(records)
+    assert speed == {
+        "tokens_per_second": pytest.approx(np.median(rates)),
+        "passes": 1,
+        "waiting": 0,
+    }
+    line = "16 tokens/s without evaluations and saving, 1 pass(es) a step, 0% of the time waiting"
+    assert speed_line(speed | {"tokens_per_second": 16.3}).startswith(line)
     pairs = [(2000.0, 1), (9000.0, 5), (4000.0, None), (None, None)]
     records = [replace(STEP, tokens_per_second=rate, peak_memory=peak) for rate, peak in pairs]
     assert speed_of(records) == {"tokens_per_second": 4000.0, "peak_memory": 5}
+    on_a_gpu = {"tokens_per_second": 4e6, "peak_memory": 2.04e9, "mfu": 0.412}
+    assert speed_line(on_a_gpu) == (
+        "4,000,000 tokens/s without evaluations and saving, at most 2.0 GB, 41.2% of the GPU's peak"
+    )
+    assert speed_line({}) == "not measured: no step computed anything"
 
 
 def test_without_a_token_to_mask_or_a_weight_there_is_nothing_to_measure(heard):

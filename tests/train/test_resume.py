@@ -73,7 +73,7 @@ def train(weighted_examples, pair_examples, tmp_path):
         for record in policy.watch(state, records):
             at_record(record)
         policy.finish(state)
-        clock = {"seconds": 0.0, "tokens_per_second": None, "peak_memory": None}
+        clock = {"seconds": 0.0, "tokens_per_second": None, "peak_memory": None, "waiting": None}
         records = [
             replace(one, **clock) if isinstance(one, StepRecord) else one for one in policy.records
         ]
