@@ -11,7 +11,7 @@ References:
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -21,33 +21,31 @@ from dana.core.rng import derive_seed, torch_seed
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.batch import JointBatch, Pass, micro_loss, sum_by_kind
 
+if TYPE_CHECKING:
+    from dana.train.loop import TrainingState
+
 
 def joint_backward(
-    module: torch.nn.Module,
-    batch: JointBatch,
-    passes: Sequence[Pass],
-    shape: BatchLayout,
-    accelerator: Any,
-    seed: int,
+    state: "TrainingState", batch: JointBatch, passes: Sequence[Pass], seed: int
 ) -> Tensor:
     """Run the forward and backward passes of this rank; collective.
 
     Args:
-        module: From :meth:`dana.train.objectives.base.Objective.module`, prepared.
+        state: From :func:`dana.train.loop.prepare`; gets the gradients.
         batch: All texts of the step.
         passes: This rank's, from :meth:`~dana.train.objectives.batch.StepBatch.passes`.
-        shape: How they are laid out.
-        accelerator: From :func:`dana.train.execution.make_accelerator`.
         seed: Seed of dropout in this step on this rank.
 
     Returns:
         Weighted loss, and sum of the losses of each kind; of the first rank, else 0: float64 of
         shape (1 + kinds,).
     """
+    module = state.module
+    accelerator = state.accelerator
     rank = accelerator.process_index
     world = accelerator.num_processes
     keeps_graphs = len(passes) == 1 or (
-        world == 1 and _padded_tokens(batch, passes) <= shape.budget
+        world == 1 and _padded_tokens(batch, passes) <= state.shape.budget
     )
 
     def run_pass(number: int) -> Tensor:
@@ -74,7 +72,7 @@ def joint_backward(
     )
     accelerator.sync_gradients = True
     if keeps_graphs:
-        accelerator.backward(loss)
+        state.backward(loss)
     else:
         (gradient,) = torch.autograd.grad(loss, vectors)
         for number, one in enumerate(passes):
@@ -82,7 +80,7 @@ def joint_backward(
             with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
                 part = run_pass(number)
                 own_gradient = gradient[torch.from_numpy(one.rows).to(gradient.device)]
-                accelerator.backward((part * own_gradient).sum())
+                state.backward((part * own_gradient).sum())
     sizes = list(batch.loss_counts.values())
     sums = sum_by_kind(losses.detach(), coefficients, sizes, batch.scale.total)
     return sums if rank == 0 else torch.zeros_like(sums)

@@ -19,6 +19,7 @@ from dana.core.statistics import effective_sample_size
 from dana.train.evaluation import HeldOut, HeldoutLoss, measure_loss
 from dana.train.examples import ExampleSet
 from dana.train.execution import gather_tensor, is_deepspeed, total
+from dana.train.half_weights import HalfWeights, saves_casts
 from dana.train.joint import joint_backward
 from dana.train.layout import BatchLayout
 from dana.train.objectives.base import Collator
@@ -52,17 +53,25 @@ class TrainingState:
         optimizer: AdamW, wrapped.
         accelerator: From :func:`dana.train.execution.make_accelerator`.
         shape: Layout of micro-batches, the same on every rank.
+        half: The weights in bfloat16, where a step casts them once.
     """
 
     module: torch.nn.Module
     optimizer: Any
     accelerator: Any
     shape: BatchLayout
+    half: HalfWeights | None = None
 
     @property
     def inner_module(self) -> Any:
         """The module, unwrapped: the model, and heads that are not part of it."""
         return self.accelerator.unwrap_model(self.module)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Compute the gradients of a pass, and add them to those of the passes before."""
+        self.accelerator.backward(loss)
+        if self.half is not None:
+            self.half.collect()
 
     @property
     def model(self) -> Any:
@@ -140,7 +149,8 @@ def prepare(
         config["gradient_accumulation_steps"] = 1
         config["gradient_clipping"] = settings.clip
     module, optimizer = accelerator.prepare(module, optimizer)
-    return TrainingState(module, optimizer, accelerator, shape)
+    half = HalfWeights(model) if saves_casts(accelerator, shape.bf16) else None
+    return TrainingState(module, optimizer, accelerator, shape, half)
 
 
 def train(
@@ -400,8 +410,18 @@ def backward(
     seed = derive_seed(settings.seed, "dropout", index, rank)
     if passes is None:
         passes = passes_of(state, batch)
-    if isinstance(batch, JointBatch):
-        return joint_backward(module, batch, passes, state.shape, accelerator, seed)
+    with state.half.in_place() if state.half is not None else nullcontext():
+        if isinstance(batch, JointBatch):
+            return joint_backward(state, batch, passes, seed)
+        return _backward_by_pass(state, batch, passes, seed)
+
+
+def _backward_by_pass(
+    state: TrainingState, batch: StepBatch, passes: Sequence[Pass], seed: int
+) -> torch.Tensor:
+    """Run forward and backward passes one after another; see :func:`backward`."""
+    accelerator = state.accelerator
+    module = state.module
     world = accelerator.num_processes
     shares = []
     with torch_seed(seed, accelerator.device):
@@ -417,7 +437,7 @@ def backward(
                     world,
                     accelerator.gradient_accumulation_steps,
                 )
-                accelerator.backward(loss)
+                state.backward(loss)
             shares.append(
                 sum_by_kind(losses.detach(), micro.coefficients, micro.sizes, batch.scale.total)
             )

@@ -24,6 +24,7 @@ from dana.core.rng import torch_seed
 from dana.models.folder import lacks_memory
 from dana.train.examples import ExampleSet
 from dana.train.execution import Precision
+from dana.train.half_weights import saves_casts
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
 from dana.train.objectives.batch import StepBatch
@@ -36,7 +37,8 @@ log = get_logger(__name__)
 DEFAULT = 8192  # of a CPU, and where the launch cuts the model up
 MOST = 65_536  # larger passes keep no GPU busier, of any model that people adapt
 LEAST = 1024
-MOMENTS = 2  # float32 numbers that AdamW keeps of each parameter, from the first step on
+MOMENTS = 8  # bytes that AdamW keeps of each parameter from the first step on, two float32 numbers
+HALVES = 8  # and half weights: they, their gradients, and these in float32
 SPARE = 0.1  # of the device's memory, left for what is not in the trial: fragments, evaluations
 
 
@@ -122,7 +124,8 @@ def choose_tokens(
     module = settings.make_objective().module(model, shape.bf16)
     least = max(LEAST, settings.max_tokens)
     tokens = MOST
-    with _set_aside(module, accelerator.device):
+    spare = MOMENTS + HALVES if saves_casts(accelerator, shape.bf16) else MOMENTS
+    with _set_aside(module, spare, accelerator.device):
         while tokens > least and not _fits(
             module, batch, replace(shape, budget=tokens), accelerator, precision
         ):
@@ -145,10 +148,16 @@ def _longest_step(examples: ExampleSet, settings: TrainSettings, collator: Colla
 
 
 @contextmanager
-def _set_aside(module: torch.nn.Module, device: torch.device) -> Iterator[None]:
-    """Hold the memory that a training takes after its first passes, for as long as the block lasts."""
+def _set_aside(module: torch.nn.Module, spare: int, device: torch.device) -> Iterator[None]:
+    """Hold the memory that a training takes after its first passes, for as long as the block lasts.
+
+    Args:
+        module: The module that is trained.
+        spare: Bytes a parameter.
+        device: Its device.
+    """
     trained = sum(value.numel() for value in module.parameters() if value.requires_grad)
-    sizes = [4 * MOMENTS * trained]
+    sizes = [spare * trained]
     if device.type == "cuda":
         _, total = torch.cuda.mem_get_info(device)
         sizes.append(int(SPARE * total))

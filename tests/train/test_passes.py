@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -118,6 +119,7 @@ def test_the_least_of_all_ranks_is_taken(monkeypatch):
 
     class Ranks:
         num_processes = 2
+        distributed_type = SimpleNamespace(value="MULTI_CPU")
         process_index = 0
         device = torch.device("cpu")
 

@@ -19,6 +19,7 @@ from dana.train.evaluation import measure_loss
 from dana.train.execution import make_accelerator
 from dana.train.joint import collect_vectors, joint_backward
 from dana.train.layout import BatchLayout
+from dana.train.loop import TrainingState
 from dana.train.objectives.crops import Crops, CropsCollator, near_repeats, pair_losses
 from dana.train.settings import TrainSettings
 from tests.train.conftest import (
@@ -161,7 +162,8 @@ def test_ranks_share_the_gradient_of_a_step_and_an_idle_one_adds_nothing(ranks, 
     for rank in range(ranks):
         accelerator = OneOfRanks(rank, ranks, vectors)
         passes = batch.passes(shape, rank, ranks)
-        sums += joint_backward(module, batch, passes, shape, accelerator, seed=0)
+        rank_state = TrainingState(module, None, accelerator, shape)
+        sums += joint_backward(rank_state, batch, passes, seed=0)
     trained = [value for value in module.parameters() if value.requires_grad]
     shared = torch.cat([value.grad.flatten() for value in trained]) / ranks
     torch.testing.assert_close(shared, gradient, atol=1e-6, rtol=1e-4)
