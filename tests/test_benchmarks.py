@@ -65,7 +65,7 @@ def test_every_stage_of_the_gpu_benchmark_runs_in_small_without_one(tmp_path):
     assert {check["what"] for check in checks} == {"path", "kernel", "trainer", "resume"}
     assert all(check["ok"] for check in checks)
     speeds = [result["tokens_per_second"] for result in results if result["what"] == "train"]
-    assert len(speeds) == 16, "eight settings of each of two architectures"
+    assert len(speeds) == 16, "dana and the stock loop at two widths, of four architectures"
     assert min(speeds) > 0
     table = (tmp_path / "table.txt").read_text(encoding="utf-8")
     assert "encoding" in table

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent
 PACKED = ROOT / ".gpu" / "data"
 # Those marked `gpu` in the tests are skipped without one.
-STAGES_WITHOUT_GPU = ["correct", "bert", "modernbert", "score", "seeds"]
+STAGES_WITHOUT_GPU = ["correct", "bert", "modernbert", "mini", "minilm", "score", "seeds"]
 
 
 def main(stages: list[str]) -> int:

@@ -8,6 +8,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
+from transformers import AutoConfig
+
+import dana
+from dana.train.operations import OperationCount, peak_of
 
 # Of pack.py, beside the packed scripts, or made up by made_up.py.
 DATA = Path(os.environ.get("GPU_DATA", Path(__file__).parent.parent / "data"))
@@ -16,8 +20,8 @@ DEVICE = torch.device("cuda" if CUDA else "cpu")
 TINY = not CUDA  # without a GPU: shapes of a second, to see that each script runs to its end
 OUT = Path(os.environ.get("OUT", "."))
 VOCABULARY = json.loads((DATA / "minilm" / "config.json").read_text())["vocab_size"]
-# H100 SXM, dense, by its datasheet; 798e12 was measured on one, on an 8192 x 8192 product.
-BF16_PEAK = 989e12
+# Dense, by the datasheet; 798e12 was measured on one H100 SXM, on an 8192 x 8192 product.
+BF16_PEAK = peak_of(DEVICE) or 989e12
 transformers.logging.set_verbosity_error()
 torch.set_num_threads(4 if CUDA else 1)
 
@@ -60,11 +64,23 @@ def rows_of(width):
     return packed["tokens"], packed["offsets"]
 
 
-def config_of(arch, dropout):
-    """Return BERT-base (110 M) or ModernBERT-base (149 M), or a few neurons on a CPU."""
-    from transformers import BertConfig, ModernBertConfig
+PACKAGED = Path(dana.__file__).parent / "models" / "dana-mini"
+LOCAL = {"mini": PACKAGED, "minilm": DATA / "minilm"}
 
+
+def config_of(arch, dropout):
+    """Return BERT-base (110 M), ModernBERT-base (149 M), dana-mini (5 M) or MiniLM's shape (23 M).
+
+    On a CPU it has a few neurons.
+
+    Args:
+        arch: bert, modernbert, mini or minilm.
+        dropout: Of every layer; None for that of the shape as it is published.
+    """
+    kind = "bert" if arch in ("bert", "minilm") else "modernbert"
     shape = {"hidden_size": 768, "num_attention_heads": 12}
+    if arch in LOCAL:
+        shape = AutoConfig.from_pretrained(LOCAL[arch]).to_dict()
     if TINY:
         shape = {
             "hidden_size": 32,
@@ -72,20 +88,15 @@ def config_of(arch, dropout):
             "num_hidden_layers": 2,
             "intermediate_size": 48,
         }
-    if arch == "bert":
-        rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
-        return BertConfig(
-            vocab_size=VOCABULARY, max_position_embeddings=512, pad_token_id=0, **shape, **rates
-        )
-    rates = dict.fromkeys(("embedding_dropout", "mlp_dropout", "attention_dropout"), dropout)
-    ids = {
-        "pad_token_id": 0,
-        "cls_token_id": 101,
-        "sep_token_id": 102,
-        "bos_token_id": None,
-        "eos_token_id": None,
-    }
-    return ModernBertConfig(vocab_size=VOCABULARY if TINY else 50368, **shape, **ids, **rates)
+    names = ("embedding_dropout", "mlp_dropout", "attention_dropout")
+    if kind == "bert":
+        names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    rates = {} if dropout is None else dict.fromkeys(names, dropout)
+    ids = {"pad_token_id": 0, "vocab_size": VOCABULARY, "max_position_embeddings": 512}
+    if kind == "modernbert":
+        ids |= {"cls_token_id": 101, "sep_token_id": 102, "bos_token_id": None}
+        ids |= {"eos_token_id": None, "vocab_size": VOCABULARY if TINY or arch == "mini" else 50368}
+    return AutoConfig.for_model(kind, **{**shape, **ids, **rates})
 
 
 def new_model(arch, dropout, seed=0):
@@ -95,28 +106,10 @@ def new_model(arch, dropout, seed=0):
         return transformers.AutoModelForMaskedLM.from_config(config_of(arch, dropout))
 
 
-def operations(config, lengths, rate=0.15):
-    """Count the floating-point operations a token that a training step needs.
-
-    Three times those of a forward pass; the head is computed on masked tokens only.
-    """
-    width, layers, mean = (
-        config.hidden_size,
-        config.num_hidden_layers,
-        float((lengths**2).sum() / lengths.sum()),
-    )
-    if config.model_type == "bert":
-        matrices, seen = (
-            layers * (4 * width**2 + 2 * width * config.intermediate_size),
-            layers * mean,
-        )
-    else:
-        matrices = layers * (4 * width**2 + 3 * width * config.intermediate_size)
-        every = getattr(config, "global_attn_every_n_layers", 3)
-        full = -(-layers // every)
-        seen = full * mean + (layers - full) * min(mean, config.local_attention + 1)
-    head = rate * 2 * width * (width + config.vocab_size)
-    return 3 * (2 * matrices + 4 * width * seen + head)
+def operations(model, lengths, rate=0.15):
+    """Count the floating-point operations a token that a training step needs."""
+    labels = round(rate * float(lengths.sum()))
+    return OperationCount.of_model(model).of_step(lengths, labels) / float(lengths.sum())
 
 
 def masking():

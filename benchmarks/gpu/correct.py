@@ -83,47 +83,23 @@ def some_batch(count=8 if TINY else 48, width=128):
 def check_paths():
     """Count the calls of the kernel and of the padded product in one training pass."""
     _, _, batch = some_batch()
-    calls = {"kernel": 0, "padded": 0}
-    padded = varlen.padded_attention
+    for name, (kind, options) in KINDS.items():
 
-    def count_padded(*arguments, **more):
-        calls["padded"] += 1
-        return padded(*arguments, **more)
+        def one_pass(kind=kind, options=options, name=name):
+            model = model_of(kind, options).to(DEVICE).train()
+            varlen.register()
+            model.set_attn_implementation(varlen.NAME)
+            shape = BatchLayout.from_config(model.config, 1 << 20, "unpadded", True)
+            (rows,) = micro_batches(batch.lengths, shape)
+            varlen.calls.clear()
+            SelectedLogits(model, True)(
+                **batch.micro(rows, shape).to(DEVICE).inputs
+            ).float().sum().backward()
+            counts = {what: varlen.calls[what] for what in ("kernel", "product")}
+            taken = "padded product" if counts["product"] else "kernel"
+            say(what="path", model=name, taken=taken, ok=not CUDA or taken == "kernel", **counts)
 
-    try:
-        import torch.nn.attention.varlen as module
-
-        kernel = module.varlen_attn
-
-        def count_kernel(*arguments, **more):
-            calls["kernel"] += 1
-            return kernel(*arguments, **more)
-
-        module.varlen_attn = count_kernel
-    except ImportError:
-        module = None
-    varlen.padded_attention = count_padded
-    try:
-        for name, (kind, options) in KINDS.items():
-            calls.update(kernel=0, padded=0)
-
-            def one_pass(kind=kind, options=options, name=name):
-                model = model_of(kind, options).to(DEVICE).train()
-                varlen.register()
-                model.set_attn_implementation(varlen.NAME)
-                shape = BatchLayout.from_config(model.config, 1 << 20, "unpadded", True)
-                (rows,) = micro_batches(batch.lengths, shape)
-                SelectedLogits(model, True)(
-                    **batch.micro(rows, shape).to(DEVICE).inputs
-                ).float().sum().backward()
-                taken = "kernel" if calls["kernel"] and not calls["padded"] else "padded product"
-                say(what="path", model=name, taken=taken, ok=not CUDA or taken == "kernel", **calls)
-
-            attempt(f"path {name}", one_pass)
-    finally:
-        varlen.padded_attention = padded
-        if module is not None:
-            module.varlen_attn = kernel
+        attempt(f"path {name}", one_pass)
 
 
 def check_kernel():

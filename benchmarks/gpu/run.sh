@@ -38,15 +38,17 @@ stage() {
   fi
 }
 
-for what in ${STAGES:-tests correct bert modernbert score seeds}; do
+for what in ${STAGES:-correct bert modernbert mini minilm score seeds tests}; do
   case $what in
-    tests) stage tests 60 "$PYTHON" -m pytest -q -m gpu -p no:cacheprovider \
-      tests/train/test_layouts.py tests/encoders/test_batches.py ;;
-    correct) stage correct 60 "$PYTHON" "$QUEUE/correct.py" ;;
-    bert) stage bert 130 "$PYTHON" "$QUEUE/speed.py" bert ;;
-    modernbert) stage modernbert 130 "$PYTHON" "$QUEUE/speed.py" modernbert ;;
+    correct) stage correct 50 "$PYTHON" "$QUEUE/correct.py" ;;
+    bert) stage bert 120 "$PYTHON" "$QUEUE/speed.py" bert ;;
+    modernbert) stage modernbert 100 "$PYTHON" "$QUEUE/speed.py" modernbert ;;
+    mini) stage mini 40 "$PYTHON" "$QUEUE/speed.py" mini ;;
+    minilm) stage minilm 40 "$PYTHON" "$QUEUE/speed.py" minilm ;;
     score) stage score 40 "$PYTHON" "$QUEUE/score.py" ;;
-    seeds) stage seeds 60 "$PYTHON" "$QUEUE/seeds.py" ;;
+    seeds) stage seeds 50 "$PYTHON" "$QUEUE/seeds.py" ;;
+    tests) stage tests 40 "$PYTHON" -m pytest -q -m gpu -p no:cacheprovider tests/test_on_devices.py \
+      tests/train/test_layouts.py tests/train/test_waits.py tests/encoders/test_batches.py ;;
     *) echo "no such stage: $what"; exit 2 ;;
   esac
 done

@@ -1,9 +1,10 @@
 """Measure tokens a second of MLM training: dana's loop in several settings, and a stock loop.
 
-    python speed.py bert|modernbert
+    python speed.py bert|modernbert|mini|minilm
 
-stock: bf16 autocast, fused AdamW, SDPA, rows of similar length padded to a multiple of 64, masks
-and batches by four worker processes in pinned memory, the model's own loss over all words.
+dana: its loop as it ships. stock: bf16 autocast, fused AdamW, SDPA, rows of similar length padded to a
+multiple of 64, masks and batches by four worker processes in pinned memory, the model's own loss over
+all words.
 stock-compile: the same under torch.compile.
 """
 
@@ -21,7 +22,6 @@ from common import (
     VOCABULARY,
     attempt,
     busy_share,
-    config_of,
     examples_of,
     new_model,
     operations,
@@ -35,19 +35,17 @@ STEP = 65536 if CUDA else 1024  # tokens of an optimizer step
 SECONDS, WARM = (4.0, 4) if CUDA else (0.1, 1)
 
 
-def report(arm, width, tokens, seconds, steps, dropout, **more):
+def report(arm, width, tokens, seconds, steps, model, **more):
     """Say the speed of an arm."""
-    lengths = np.diff(rows_of(width)[1]).astype(float)
-    config = config_of(ARCH, 0.0)
+    lengths = np.diff(rows_of(width)[1])
     speed = tokens / max(seconds, 1e-9)
     peak = torch.cuda.max_memory_allocated() / 1e9 if CUDA else 0.0
-    mfu = operations(config, lengths) * speed / BF16_PEAK
+    mfu = operations(model, lengths) * speed / BF16_PEAK
     say(
         what="train",
         arch=ARCH,
         arm=arm,
         width=width,
-        dropout=dropout,
         mean_length=round(float(lengths.mean()), 1),
         tokens_per_second=round(speed),
         mfu=round(mfu, 4),
@@ -66,21 +64,19 @@ def fresh():
         torch.cuda.reset_peak_memory_stats()
 
 
-def dana(arm, width, dropout, micro, layout="auto"):
-    """Measure dana's loop."""
+def dana(arm, width):
+    """Measure dana's loop as it ships: layout, precision and size of passes are its own choice."""
     from accelerate import Accelerator
 
     from dana.train.evaluation import HeldOut
-    from dana.train.layout import micro_batches
     from dana.train.loop import prepare, take_step, train
     from dana.train.plan import Plan
     from dana.train.planner import choose_execution
     from dana.train.records import StepRecord
-    from dana.train.settings import Execution, TrainSettings
+    from dana.train.settings import TrainSettings
 
     fresh()
     examples, collator = examples_of(width)
-    execution = Execution(micro_batch_tokens=max(micro, width), layout=layout)
     settings = TrainSettings(
         steps=3000,
         batch_tokens=STEP,
@@ -89,10 +85,9 @@ def dana(arm, width, dropout, micro, layout="auto"):
         denominator="token_count",
         evaluations=0,
         evaluation_tokens=1000,
-        execution=execution,
     )
-    accelerator, model = Accelerator(), new_model(ARCH, dropout)
-    shape, _ = choose_execution(model, examples, settings, accelerator)
+    accelerator, model = Accelerator(), new_model(ARCH, None)
+    shape, reasons = choose_execution(model, examples, settings, accelerator, collator)
     state = prepare(model, settings, accelerator, shape)
     heldout = HeldOut({name: examples.rows(np.arange(4)) for name in ("target", "pool")}, collator)
     first = last = None
@@ -111,9 +106,6 @@ def dana(arm, width, dropout, micro, layout="auto"):
     seconds = time.monotonic() - start
     loop.close()
     plan = Plan.from_settings(examples, settings)
-    passes = np.mean(
-        [len(micro_batches(examples.lengths[plan[step].rows], shape)) for step in range(20)]
-    )
     step = plan[0]
     batch = collator.step_batch(examples.take(step.rows), step.epochs, "token_count")
     busy, kernels = attempt(
@@ -125,13 +117,15 @@ def dana(arm, width, dropout, micro, layout="auto"):
         last.tokens - first.tokens,
         seconds,
         last.step - first.step,
-        dropout,
-        micro=micro,
+        model,
+        micro=shape.budget,
         layout=shape.layout,
-        passes=round(float(passes), 1),
+        passes=last.passes,
+        waiting=last.waiting,
         busy=busy,
         kernels=kernels,
         loss=round(last.plain_loss, 3),
+        chosen=reasons[2],
     )
 
 
@@ -179,11 +173,11 @@ class Rows(torch.utils.data.Dataset):
         return {name: torch.from_numpy(part) for name, part in names.items()}, int(lengths.sum())
 
 
-def stock(arm, width, dropout, micro, compiled=False):
+def stock(arm, width, micro, compiled=False):
     """Measure a tuned loop of torch and transformers alone."""
     fresh()
     torch.set_float32_matmul_precision("high")
-    model = new_model(ARCH, dropout).to(DEVICE).train()
+    model = new_model(ARCH, None).to(DEVICE).train()
     run = torch.compile(model, dynamic=True) if compiled else model
     workers = {"num_workers": 4, "prefetch_factor": 4, "pin_memory": True} if CUDA else {}
     loader = torch.utils.data.DataLoader(Rows(width, micro), batch_size=None, **workers)
@@ -227,7 +221,7 @@ def stock(arm, width, dropout, micro, compiled=False):
         tokens,
         seconds,
         steps,
-        dropout,
+        model,
         micro=micro,
         layout="padded",
         passes=each,
@@ -239,24 +233,17 @@ def stock(arm, width, dropout, micro, compiled=False):
 
 
 if __name__ == "__main__":
-    small = 8192 if CUDA else 512
-    limit = (
-        STEP if ARCH == "bert" else STEP // 2
-    )  # ModernBERT's states and the logits of all words need the memory
-    full = (
-        limit + 1024
-    )  # a step holds up to one text more than its tokens, which else takes a pass of its own
+    # ModernBERT's states and the logits of all words need the memory.
+    limit = STEP // 2 if ARCH == "modernbert" else STEP
     for arm, function, *arguments in (
-        ("dana large p0", dana, 512, 0.0, full),
-        ("stock", stock, 512, 0.0, limit),
-        ("dana default", dana, 512, 0.1 if ARCH == "bert" else 0.0, small),
-        ("dana large p0", dana, 128, 0.0, full),
-        ("stock", stock, 128, 0.0, limit),
-        ("dana default", dana, 128, 0.1 if ARCH == "bert" else 0.0, small),
-        ("dana large p.1", dana, 512, 0.1, full),
-        ("dana padded", dana, 512, 0.0, full, "padded"),
-        ("stock-compile", stock, 512, 0.0, limit, True),
+        ("dana", dana, 128),
+        ("stock", stock, 128, limit),
+        ("dana", dana, 512),
+        ("stock", stock, 512, limit),
+        ("dana again", dana, 128),
+        ("stock again", stock, 128, limit),
+        ("stock-compile", stock, 128, limit, True),
     ):
-        if TINY and arm == "stock-compile":
+        if TINY and arm != "dana" and arm != "stock":
             continue  # minutes on two cores
         attempt(f"{arm} {arguments[0]}", function, arm, *arguments)

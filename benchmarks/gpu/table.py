@@ -28,7 +28,9 @@ kinds = {
     for kind in ("path", "kernel", "trainer", "resume", "train", "score", "seeds")
 }
 show(
-    "attention taken in training, bf16", ["model", "taken", "kernel", "padded", "ok"], kinds["path"]
+    "attention taken in training, bf16",
+    ["model", "taken", "kernel", "product", "ok"],
+    kinds["path"],
 )
 show("logits without padding", ["model", "padded_bf16", "unpadded_bf16", "ok"], kinds["kernel"])
 show(
@@ -63,4 +65,12 @@ show(
     ["model", "arm", "precision", "seconds_a_seed", "ms_a_step", "steps"],
     kinds["seeds"],
 )
+reached = {(row["arch"], row["arm"], row["width"]) for row in kinds["train"]}
+missing = [
+    {"arch": arch, "arm": arm, "width": width}
+    for arch in ("bert", "modernbert", "mini", "minilm")
+    for arm, width in (("dana", 128), ("stock", 128), ("dana", 512), ("stock", 512))
+    if (arch, arm, width) not in reached
+]
+show("not measured", ["arch", "arm", "width"], missing)
 show("errors", ["what", "error"], [row for row in rows if "error" in row])

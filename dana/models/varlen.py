@@ -7,6 +7,7 @@ product, and the rest of the layer still computes without padding. :data:`calls`
 """
 
 from collections import Counter
+from functools import cache
 from typing import Any
 
 import torch
@@ -75,12 +76,10 @@ def attention(
     )
     query, key, value = in_run_precision(query, key, value)
     takes_kernel = query.dtype in HALF and query.shape[-1] <= WIDEST_HEAD
-    if takes_kernel and has_kernel(query.device):
-        calls["kernel"] += 1
-        attend = kernel_attention
-    else:
-        calls["product"] += 1
-        attend = padded_attention
+    has_it = takes_kernel and has_kernel(query.device)
+    attend = kernel_attention if has_it else padded_attention
+    if not torch.compiler.is_compiling():  # a count would be a reason to compile again
+        calls["kernel" if has_it else "product"] += 1
     return attend(query, key, value, bounds, longest, scaling, dropout, sides), None
 
 
@@ -97,6 +96,7 @@ def in_run_precision(*parts: Tensor) -> tuple[Tensor, ...]:
     return tuple(part.to(dtype) for part in parts)
 
 
+@cache
 def has_kernel(device: torch.device) -> bool:
     """Return True if torch has a variable-length kernel for a device: GPUs from Ampere on, for half precision."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= AMPERE

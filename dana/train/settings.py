@@ -48,6 +48,9 @@ class Execution:
     layout: Annotated[str, OneOf(("auto", *LAYOUTS))] = "auto"
     """padded or unpadded (dana.train.layout); auto is unpadded where the device has an attention
     kernel for it, else padded."""
+    compile: Bool | Literal["auto"] = "auto"
+    """Compile the model's layers, so that a GPU starts fewer operators: true, false, or auto, on
+    GPUs in runs of about seven minutes or more (dana.train.compiled)."""
     gradient_checkpointing: Bool = False
     """Recompute activations in the backward pass: less memory, a third slower."""
     save_every: CountOrZero = 500

@@ -1,0 +1,126 @@
+"""Compiled layers: when, that nothing else changes, and what happens where the compiler fails."""
+
+import re
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+from torch._dynamo.utils import counters
+
+from dana.train import compiled
+from dana.train.compiled import compile_layers, is_wanted, layers_of
+from dana.train.half_weights import HalfWeights
+from dana.train.loop import take_step
+from dana.train.settings import Execution, TrainSettings
+from tests.train.conftest import MASKED, bert, new_state, parameters, random_examples, use_varlen
+
+SETTINGS = TrainSettings(max_tokens=16, batch_size=8, steps=6, evaluations=0)
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    """Layers compiled without a C++ compiler; returns torch's counters."""
+    compile_layer = torch.nn.Module.compile
+    monkeypatch.setattr(
+        torch.nn.Module,
+        "compile",
+        lambda layer, **options: compile_layer(layer, backend="aot_eager", **options),
+    )
+    torch._dynamo.reset()
+    counters.clear()
+    yield counters
+    torch._dynamo.reset()
+
+
+def state_of(layout, bf16):
+    AcceleratorState._reset_state(reset_partial_state=True)
+    model = bert()
+    if layout == "unpadded":
+        use_varlen(model)
+    state = new_state(model, SETTINGS, layout=layout, bf16=bf16)
+    if bf16:
+        state.half = HalfWeights(state.model)
+    return state
+
+
+def train_some(state):
+    examples = random_examples(64)
+    losses = []
+    for index in range(6):
+        rows = np.random.default_rng(index).permutation(64)[: 8 + index]
+        batch = MASKED.step_batch(examples.take(rows), 0, "batch")
+        losses.append(take_step(state, batch, 1e-3, index, SETTINGS).loss)
+    return losses
+
+
+@pytest.mark.parametrize(("layout", "bf16"), [("padded", False), ("unpadded", True)])
+def test_one_graph_serves_all_layers_and_lengths_and_the_numbers_stay(layout, bf16, graphs):
+    plain = state_of(layout, bf16)
+    losses = train_some(plain)
+    state = state_of(layout, bf16)
+    before = parameters(state.module)
+    random_state = torch.get_rng_state()
+    line = compile_layers(state, random_examples(64), MASKED, SETTINGS)
+    assert line.startswith("compiled  2 layers in ")
+    assert torch.equal(parameters(state.module), before)
+    assert torch.equal(torch.get_rng_state(), random_state)
+    assert all(value.grad is None for value in state.module.parameters())
+    assert train_some(state) == pytest.approx(losses, rel=1e-5)
+    apart = (parameters(state.module) - parameters(plain.module)).abs().max()
+    assert float(apart) < 1e-5
+    assert graphs["stats"]["unique_graphs"] == 1
+
+
+def test_a_failure_is_said_and_the_layers_run_as_they_are(monkeypatch, heard):
+    state = state_of("padded", False)
+
+    def broken(graph, inputs):
+        raise RuntimeError("no compiler here\nand a long story")
+
+    compile_layer = torch.nn.Module.compile
+    monkeypatch.setattr(
+        torch.nn.Module,
+        "compile",
+        lambda layer, **options: compile_layer(layer, backend=broken, **options),
+    )
+    line = compile_layers(state, random_examples(64), MASKED, SETTINGS)
+    assert re.match("compiled  no: ArtifactError: .* raised: RuntimeError: no compiler here", line)
+    assert line in heard.text
+    assert train_some(state) == pytest.approx(train_some(state_of("padded", False)))
+
+
+@pytest.mark.parametrize(
+    ("setting", "steps", "kind", "checkpointing", "wanted"),
+    [
+        ("auto", 10**7, "NO", False, True),
+        ("auto", 10, "NO", False, False),  # shorter than a compilation
+        ("auto", 10**7, "DEEPSPEED", False, False),
+        ("auto", 10**7, "NO", True, False),
+        (True, 10, "NO", False, True),
+        (False, 10**7, "NO", False, False),
+    ],
+)
+def test_long_runs_on_gpus_are_compiled(setting, steps, kind, checkpointing, wanted, monkeypatch):
+    monkeypatch.setattr(compiled, "peak_of", lambda device: 1e9)
+    execution = Execution(compile=setting, gradient_checkpointing=checkpointing)
+    settings = replace(SETTINGS, steps=steps, execution=execution)
+    state = new_state(bert(), settings)
+    names = {"value": kind}
+    state.accelerator = SimpleNamespace(
+        device=torch.device("cuda"),
+        num_processes=1,
+        distributed_type=SimpleNamespace(**names),
+        unwrap_model=lambda module: module,
+    )
+    assert is_wanted(state, random_examples(64), settings) is wanted
+    monkeypatch.setattr(compiled, "peak_of", lambda device: None)
+    if setting == "auto":
+        assert not is_wanted(state, random_examples(64), settings), "of a GPU that is not known"
+
+
+def test_the_layers_are_the_longest_list_of_one_class():
+    model = bert()
+    assert layers_of(model) == list(model.bert.encoder.layer)
