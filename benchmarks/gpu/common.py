@@ -10,7 +10,7 @@ import torch
 import transformers
 from transformers import AutoConfig
 
-import dana
+from dana.models import varlen
 from dana.train.operations import OperationCount, peak_of
 
 # Of pack.py, beside the packed scripts, or made up by made_up.py.
@@ -64,7 +64,7 @@ def rows_of(width):
     return packed["tokens"], packed["offsets"]
 
 
-PACKAGED = Path(dana.__file__).parent / "models" / "dana-mini"
+PACKAGED = Path(varlen.__file__).parent / "dana-mini"
 LOCAL = {"mini": PACKAGED, "minilm": DATA / "minilm"}
 
 

@@ -27,10 +27,11 @@ from dana.stages.training import folder_text
 from dana.train.evaluation import HeldOut
 from dana.train.execution import make_accelerator
 from dana.train.hf_trainer import load_model
-from dana.train.loop import TrainingState, prepare
+from dana.train.loop import prepare
 from dana.train.run import heldout_examples
 from dana.train.settings import TrainSettings
 from dana.train.state import save_model
+from dana.train.training_state import TrainingState
 
 log = get_logger(__name__)
 

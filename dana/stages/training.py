@@ -70,7 +70,7 @@ from dana.train.checkpoints import Checkpoints, find_checkpoint
 from dana.train.examples import Examples, ExampleSet, TrainingText
 from dana.train.execution import describe_launch, make_accelerator
 from dana.train.head_warmup import HeadCheck, WarmupFile, warm_up_head
-from dana.train.loop import TrainingState, prepare
+from dana.train.loop import prepare
 from dana.train.objectives.base import Objective
 from dana.train.planner import before_wrapping, checkpoint_gradients, choose_execution
 from dana.train.records import (
@@ -99,6 +99,7 @@ from dana.train.settings import (
 )
 from dana.train.state import save_model
 from dana.train.tokens import Tokens
+from dana.train.training_state import TrainingState
 
 log = get_logger(__name__)
 

@@ -24,10 +24,10 @@ from dana.core.errors import ArtifactError, Preemption
 from dana.core.files import explain_write_errors, temp_file
 from dana.core.launch import PRECISION_VARIABLE, on_rank_0
 from dana.core.logging import get_logger
-from dana.train.loop import TrainingState
 from dana.train.records import EvaluationRecord, Record, from_line, to_line
 from dana.train.settings import TrainSettings
 from dana.train.state import read_state, restore_state
+from dana.train.training_state import TrainingState
 
 log = get_logger(__name__)
 

@@ -30,11 +30,12 @@ from dana.train import DENOMINATORS
 from dana.train.evaluation import measure_loss
 from dana.train.examples import Batch, ExampleSet, TrainingText
 from dana.train.layout import BatchLayout
-from dana.train.loop import TrainingState, backward
+from dana.train.loop import backward
 from dana.train.objectives.base import Objective
 from dana.train.settings import TrainSettings
 from dana.train.state import save_model
 from dana.train.tokens import Tokens
+from dana.train.training_state import TrainingState
 
 LAW = ("court", "judge", "appeal", "motion", "statute", "counsel", "verdict", "tort")
 CELLS = ("cell", "gene", "protein", "kinase", "receptor", "assay", "ligand", "enzyme")

@@ -16,11 +16,12 @@ from torch import nn
 
 from dana.core.logging import get_logger
 from dana.train.examples import ExampleSet
-from dana.train.loop import TrainingState, backward
+from dana.train.loop import backward
 from dana.train.objectives.base import Collator
 from dana.train.operations import OperationCount, peak_of
 from dana.train.plan import Plan
 from dana.train.settings import TrainSettings
+from dana.train.training_state import TrainingState
 
 log = get_logger(__name__)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
 from dana.train.execution import Precision
 
@@ -29,7 +30,7 @@ class HalfWeights:
         self._masters: list[Tensor] = []
         self._leaves: list[Tensor] = []
         for layer in model.modules():
-            if not isinstance(layer, nn.Linear):
+            if not isinstance(layer, nn.Linear | Conv1D):
                 continue
             for name, master in layer.named_parameters(recurse=False):
                 leaf = nn.Parameter(master.detach().bfloat16(), master.requires_grad)

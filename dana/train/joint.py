@@ -11,7 +11,7 @@ References:
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,13 +20,11 @@ from torch import Tensor
 from dana.core.rng import derive_seed, torch_seed
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.batch import JointBatch, Pass, micro_loss, sum_by_kind
-
-if TYPE_CHECKING:
-    from dana.train.loop import TrainingState
+from dana.train.training_state import TrainingState
 
 
 def joint_backward(
-    state: "TrainingState", batch: JointBatch, passes: Sequence[Pass], seed: int
+    state: TrainingState, batch: JointBatch, passes: Sequence[Pass], seed: int
 ) -> Tensor:
     """Run the forward and backward passes of this rank; collective.
 

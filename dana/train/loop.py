@@ -38,45 +38,11 @@ from dana.train.planner import explain_out_of_memory
 from dana.train.records import EvaluationRecord, Record, StepRecord, peak_memory
 from dana.train.settings import AdaptSettings, TrainSettings
 from dana.train.supervised import make_optimizer
+from dana.train.training_state import TrainingState
 
 log = get_logger(__name__)
 
 MAX_SKIPPED_IN_A_ROW = 10  # so many steps in a row without a finite gradient end a run
-
-
-@dataclass
-class TrainingState:
-    """Model and optimizer, wrapped by Accelerate for the way the run was launched.
-
-    Attributes:
-        module: From :meth:`dana.train.objectives.base.Objective.module`, wrapped.
-        optimizer: AdamW, wrapped.
-        accelerator: From :func:`dana.train.execution.make_accelerator`.
-        shape: Layout of micro-batches, the same on every rank.
-        half: The weights in bfloat16, where a step casts them once.
-    """
-
-    module: torch.nn.Module
-    optimizer: Any
-    accelerator: Any
-    shape: BatchLayout
-    half: HalfWeights | None = None
-
-    @property
-    def inner_module(self) -> Any:
-        """The module, unwrapped: the model, and heads that are not part of it."""
-        return self.accelerator.unwrap_model(self.module)
-
-    def backward(self, loss: torch.Tensor) -> None:
-        """Compute the gradients of a pass, and add them to those of the passes before."""
-        self.accelerator.backward(loss)
-        if self.half is not None:
-            self.half.collect()
-
-    @property
-    def model(self) -> Any:
-        """The transformers model, unwrapped."""
-        return self.inner_module.model
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from dana.train.trial import DTYPES
 log = get_logger(__name__)
 
 DEFAULT = 8192  # of a CPU, and where the launch cuts the model up
-MOST = 65_536  # larger passes keep no GPU busier, of any model that people adapt
+MOST = 65_536  # larger passes keep no GPU busier, of any model that people adapt; and one text more
 LEAST = 1024
 MOMENTS = 8  # bytes that AdamW keeps of each parameter from the first step on, two float32 numbers
 HALVES = 8  # and half weights: they, their gradients, and these in float32
@@ -123,7 +123,7 @@ def choose_tokens(
     batch = _longest_step(examples, settings, collator)
     module = settings.make_objective().module(model, shape.bf16)
     least = max(LEAST, settings.max_tokens)
-    tokens = MOST
+    tokens = MOST + settings.max_tokens  # a step of so many tokens may hold a part of one more text
     spare = MOMENTS + HALVES if saves_casts(accelerator, shape.bf16) else MOMENTS
     with _set_aside(module, spare, accelerator.device):
         while tokens > least and not _fits(

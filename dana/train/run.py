@@ -21,7 +21,7 @@ from dana.train.examples import ExampleSet, TrainingText
 from dana.train.execution import Precision, describe_launch
 from dana.train.head_warmup import HeadCheck, WarmupFile, warm_up_head
 from dana.train.layout import BatchLayout
-from dana.train.loop import TrainingState, prepare, train
+from dana.train.loop import prepare, train
 from dana.train.objectives.base import Collator, Objective
 from dana.train.passes import PassFile
 from dana.train.plan import Plan
@@ -29,6 +29,7 @@ from dana.train.planner import before_wrapping, choose_execution, explain_out_of
 from dana.train.records import Record, StepRecord, values_of
 from dana.train.settings import HeadWarmup, TrainSettings
 from dana.train.state import export_model
+from dana.train.training_state import TrainingState
 
 log = get_logger(__name__)
 

@@ -20,7 +20,7 @@ from dana.models.folder import quiet_transformers
 from dana.models.pooling import copy_modules
 from dana.models.saving import save_network, without_copies, written_names
 from dana.train.execution import gather_tensor, is_deepspeed, shard_like
-from dana.train.loop import TrainingState
+from dana.train.training_state import TrainingState
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 

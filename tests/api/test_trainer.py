@@ -16,9 +16,10 @@ from dana.train import DENOMINATORS
 from dana.train.examples import Batch
 from dana.train.execution import make_accelerator
 from dana.train.layout import BatchLayout
-from dana.train.loop import TrainingState, take_step
+from dana.train.loop import take_step
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.settings import TrainSettings
+from dana.train.training_state import TrainingState
 from tests.api.conftest import launch
 
 MAX_TOKENS = 24

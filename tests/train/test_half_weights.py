@@ -11,11 +11,12 @@ from transformers import AutoConfig, AutoModelForMaskedLM
 
 from dana.core.rng import torch_seed
 from dana.train.half_weights import HalfWeights, saves_casts
-from dana.train.loop import TrainingState, take_step
+from dana.train.loop import take_step
 from dana.train.objectives.classes import ClassCollator
 from dana.train.objectives.crops import CropsCollator
 from dana.train.objectives.position import Position
 from dana.train.settings import TrainSettings
+from dana.train.training_state import TrainingState
 from tests.train.conftest import (
     MASKED,
     PAIR_TOKENS,

@@ -21,10 +21,11 @@ from dana.models.heads import SelectedLogits
 from dana.train.checkpoints import CheckpointPolicy, Checkpoints
 from dana.train.execution import make_accelerator
 from dana.train.layout import BatchLayout
-from dana.train.loop import TrainingState, train
+from dana.train.loop import train
 from dana.train.settings import Execution, TrainSettings
 from dana.train.state import read_state, save_model
 from dana.train.supervised import make_optimizer
+from dana.train.training_state import TrainingState
 from tests.train.conftest import MASKED, TEXTS, bert, random_examples, run
 
 REPOSITORY = Path(__file__).parents[2]

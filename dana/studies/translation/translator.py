@@ -28,12 +28,12 @@ from dana.train.evaluation import example_losses
 from dana.train.examples import build_examples
 from dana.train.execution import make_accelerator
 from dana.train.layout import BatchLayout
-from dana.train.loop import TrainingState
 from dana.train.objectives.translation import TAB, Translation
 from dana.train.records import EvaluationRecord, Record, from_line
 from dana.train.settings import Execution, TrainSettings
 from dana.train.state import save_model
 from dana.train.tokens import Tokens
+from dana.train.training_state import TrainingState
 
 log = get_logger(__name__)
 

@@ -19,9 +19,9 @@ from dana.train.evaluation import measure_loss
 from dana.train.execution import make_accelerator
 from dana.train.joint import collect_vectors, joint_backward
 from dana.train.layout import BatchLayout
-from dana.train.loop import TrainingState
 from dana.train.objectives.crops import Crops, CropsCollator, near_repeats, pair_losses
 from dana.train.settings import TrainSettings
+from dana.train.training_state import TrainingState
 from tests.train.conftest import (
     SPECIAL_TOKENS,
     bert,
