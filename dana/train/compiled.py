@@ -10,18 +10,19 @@ References:
 """
 
 import time
+from contextlib import nullcontext
 from typing import Any
 
+import torch
 from torch import nn
 
+from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
-from dana.train.examples import ExampleSet
-from dana.train.loop import backward
-from dana.train.objectives.base import Collator
+from dana.train.half_weights import HalfWeights, saves_casts
+from dana.train.layout import BatchLayout
 from dana.train.operations import OperationCount, peak_of
+from dana.train.passes import Trial
 from dana.train.plan import Plan
-from dana.train.settings import TrainSettings
-from dana.train.training_state import TrainingState
 
 log = get_logger(__name__)
 
@@ -43,62 +44,72 @@ def layers_of(model: Any) -> list[nn.Module]:
     return found
 
 
-def pays(state: TrainingState, examples: ExampleSet, settings: TrainSettings) -> bool:
+def pays(trial: Trial) -> bool:
     """Return whether a run on a GPU is so long that compiling saves more than it costs."""
-    peak = peak_of(state.accelerator.device)
-    count = OperationCount.of_model(state.model, settings.make_objective().has_own_head)
+    settings = trial.settings
+    peak = peak_of(trial.accelerator.device)
+    count = OperationCount.of_model(trial.model, settings.make_objective().has_own_head)
     if peak is None or count is None:
         return False
-    plan = Plan.from_settings(examples, settings)
-    lengths = examples.lengths_in(0)[plan[0].rows]
+    plan = Plan.from_settings(trial.examples, settings)
+    lengths = trial.examples.lengths_in(0)[plan[0].rows]
     operations = count.of_step(lengths, int(lengths.sum())) * len(plan)
-    seconds = operations / (UTILISATION * peak * state.accelerator.num_processes)
+    seconds = operations / (UTILISATION * peak * trial.accelerator.num_processes)
     return GAIN * seconds > COST
 
 
-def is_wanted(state: TrainingState, examples: ExampleSet, settings: TrainSettings) -> bool:
+def is_wanted(trial: Trial) -> bool:
     """Return whether the layers of a run are to be compiled."""
-    execution = settings.execution
-    is_whole = state.accelerator.distributed_type.value in WHOLE
+    execution = trial.settings.execution
+    if trial.accelerator.distributed_type.value not in WHOLE:
+        return False
     if isinstance(execution.compile, bool):
         return execution.compile
-    can = is_whole and not execution.gradient_checkpointing
-    return can and pays(state, examples, settings)
+    return not execution.gradient_checkpointing and pays(trial)
 
 
-def compile_layers(
-    state: TrainingState, examples: ExampleSet, collator: Collator, settings: TrainSettings
-) -> str:
-    """Compile the layers of a model, and run the passes of the first step once.
+def compile_layers(trial: Trial, shape: BatchLayout) -> str:
+    """Compile the layers of a model where that is wanted, and run one pass. Collective.
 
-    Weights, gradients and random generators are afterwards as before. Where it fails, the layers
-    are not compiled. Every rank must call it.
+    Weights, gradients and random generators are afterwards as before. Where it fails, on any rank,
+    the layers are not compiled.
 
     Returns:
-        A line that says how long it took, or why it was given up.
+        A line that says how long it took, or why it was given up; empty where it is not wanted.
     """
+    if not on_rank_0(lambda: is_wanted(trial)):  # the GPUs of a launch may differ
+        return ""
     start_time = time.monotonic()
-    layers = layers_of(state.model)
-    step = Plan.from_settings(examples, settings)[0]
-    batch = collator.step_batch(
-        examples.take(step.rows, step.epochs), step.epochs, settings.denominator
-    )
-    if not layers or batch.scale.total == 0:
-        return "compiled  no: the model has no list of layers, or the first step no loss"
+    layers = layers_of(trial.model)
     for layer in layers:
         layer.compile(dynamic=True)
-    try:
-        backward(state, batch, 0, settings)
-    except Exception as error:  # of a compiler, of any kind
+    failure = _failure(trial, shape)
+    if _fails_anywhere(failure, trial.accelerator):
         for layer in layers:
             layer._compiled_call_impl = None
-        reason = str(error).strip().partition("\n")[0]
-        line = f"compiled  no: {type(error).__name__}: {reason}"
+        line = f"compiled  no: {failure or 'it fails on another rank'}"
         log.warning("%s", line)
         return line
-    finally:
-        state.optimizer.zero_grad()
-    seconds = time.monotonic() - start_time
-    line = f"compiled  {len(layers)} layers in {seconds:.0f} s"
-    log.info("%s", line)
-    return line
+    return f"compiled  {len(layers)} layers in {time.monotonic() - start_time:.0f} s"
+
+
+def _failure(trial: Trial, shape: BatchLayout) -> str:
+    """Return why a pass through compiled layers fails; empty if it does not."""
+    half = None
+    if saves_casts(trial.model, trial.accelerator, shape.bf16):
+        half = HalfWeights(trial.model)
+    try:
+        with half.in_place() if half is not None else nullcontext():
+            trial.run_pass(trial.longest_step(), shape)
+    except Exception as error:  # of a compiler, of any kind
+        reason = str(error).strip().partition("\n")[0]
+        return f"{type(error).__name__}: {reason}"
+    return ""
+
+
+def _fails_anywhere(failure: str, accelerator: Any) -> bool:
+    """Return whether any rank has a failure."""
+    if accelerator.num_processes == 1:
+        return bool(failure)
+    own = torch.tensor([int(bool(failure))], device=accelerator.device)
+    return bool(accelerator.gather(own).max())

@@ -81,6 +81,12 @@ class Precision:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.name == "bf16")
 
 
+def bf16_by_launch(accelerator: Any) -> bool:
+    """Return whether the launch asked for bfloat16, which Accelerate applies to what it wraps."""
+    precision = Precision.from_accelerator(accelerator)
+    return precision.from_launcher and precision.name == "bf16"
+
+
 def refuse_precision(folder: Path, before: str | None, now: str) -> None:
     """Refuse to resume a folder in another precision.
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from dana.train.execution import Precision
+from dana.models.adapters import has_adapter
+from dana.train.execution import bf16_by_launch
 
 
 class HalfWeights:
@@ -82,13 +83,19 @@ class HalfWeights:
             layer._parameters[name] = parameter
 
 
-def saves_casts(accelerator: Any, bf16: bool) -> bool:
-    """Return whether a run may have half weights: one process on a GPU, in bfloat16.
+def saves_casts(model: Any, accelerator: Any, bf16: bool) -> bool:
+    """Return whether a run may have half weights: one process on a GPU, in bfloat16, without adapters.
 
-    Several processes share gradients by hooks on the float32 weights.
+    Several processes share gradients by hooks on the float32 weights, and adapters compute in the
+    precision that the weights have.
+
+    Args:
+        model: The model.
+        accelerator: Device, precision and ranks.
+        bf16: Whether its module computes in bfloat16 by autocast.
     """
     alone = accelerator.num_processes == 1 and accelerator.distributed_type.value == "NO"
     on_gpu = accelerator.device.type == "cuda"
-    if not (alone and on_gpu):
+    if not (alone and on_gpu) or has_adapter(model):
         return False
-    return bf16 or Precision.from_accelerator(accelerator).name == "bf16"
+    return bf16 or bf16_by_launch(accelerator)

@@ -96,6 +96,7 @@ def prepare(
 
     Without a shape, rows are padded.
     """
+    is_trained = shape is not None  # else it is measured or saved
     shape = shape or BatchLayout.from_config(model.config, default_tokens(settings)).on(
         accelerator.device.type
     )
@@ -115,7 +116,9 @@ def prepare(
         config["gradient_accumulation_steps"] = 1
         config["gradient_clipping"] = settings.clip
     module, optimizer = accelerator.prepare(module, optimizer)
-    half = HalfWeights(model) if saves_casts(accelerator, shape.bf16) else None
+    half = None
+    if is_trained and saves_casts(model, accelerator, shape.bf16):
+        half = HalfWeights(model)
     return TrainingState(module, optimizer, accelerator, shape, half)
 
 

@@ -19,7 +19,7 @@ import torch
 from dana.core.artifacts import fingerprint
 from dana.core.files import explain_write_errors, temp_file
 from dana.core.launch import on_rank_0
-from dana.core.logging import get_logger
+from dana.core.logging import messages
 from dana.core.rng import torch_seed
 from dana.models.folder import lacks_memory
 from dana.train.examples import ExampleSet
@@ -31,8 +31,6 @@ from dana.train.objectives.batch import StepBatch
 from dana.train.plan import Plan
 from dana.train.settings import AUTO, TrainSettings
 from dana.train.trial import DTYPES
-
-log = get_logger(__name__)
 
 DEFAULT = 8192  # of a CPU, and where the launch cuts the model up
 MOST = 65_536  # larger passes keep no GPU busier, of any model that people adapt; and one text more
@@ -88,31 +86,79 @@ def is_tried(accelerator: Any) -> bool:
     return bool(is_whole and accelerator.device.type == "cuda")
 
 
-def choose_tokens(
-    model: Any,
-    examples: ExampleSet,
-    settings: TrainSettings,
-    accelerator: Any,
-    shape: BatchLayout,
-    precision: Precision,
-    collator: Collator,
-    file: PassFile | None = None,
-) -> tuple[int, str]:
-    """Choose the tokens of a pass, the same on every rank: the least of what each can hold. Collective.
+@dataclass(frozen=True)
+class Trial:
+    """What passes of a run are tried with, before Accelerate wraps the model.
 
-    Args:
+    Attributes:
         model: The model with its heads and its attention, on its device.
         examples: Training examples.
         settings: Settings of the run.
         accelerator: Device and ranks.
-        shape: Layout of the passes; its budget is not used.
         precision: Precision of the run.
         collator: Makes training batches.
+    """
+
+    model: Any
+    examples: ExampleSet
+    settings: TrainSettings
+    accelerator: Any
+    precision: Precision
+    collator: Collator
+
+    def longest_step(self) -> StepBatch:
+        """Make a step of the longest examples, as many as the first step has."""
+        count = Plan.from_settings(self.examples, self.settings)[0].rows.size
+        rows = np.argsort(-self.examples.lengths_in(0), kind="stable")[:count]
+        return self.collator.step_batch(self.examples.take(rows), 0, self.settings.denominator)
+
+    def run_pass(self, batch: StepBatch, shape: BatchLayout) -> None:
+        """Run the first micro-batch of a step forward and backward.
+
+        The model, its gradients and the random generators are afterwards as before.
+        """
+        device = self.accelerator.device
+        rows = micro_batches(batch.lengths, shape, 0, self.accelerator.num_processes)[0]
+        module = trial_module(self.model, self.settings, shape.bf16, device)
+        was_training = self.model.training
+        module.train()
+        autocast: Any = nullcontext()
+        if self.precision.name in DTYPES:
+            autocast = torch.autocast(device.type, DTYPES[self.precision.name])
+        try:
+            with torch_seed(0, device), autocast:
+                micro = batch.micro(rows, shape).to(device)
+                batch.outputs(module, micro).float().sum().backward()
+        finally:
+            self.model.train(was_training)
+            module.zero_grad(set_to_none=True)
+            _release(device)
+
+
+def trial_module(
+    model: Any, settings: TrainSettings, bf16: bool, device: torch.device
+) -> torch.nn.Module:
+    """Make the module of the objective for a trial; a new head of it is not that of the run."""
+    with messages(quiet=True), torch_seed(0):
+        module: torch.nn.Module = settings.make_objective().module(model, bf16).to(device)
+        return module
+
+
+def choose_tokens(
+    trial: Trial, shape: BatchLayout, file: PassFile | None = None
+) -> tuple[int, str]:
+    """Choose the tokens of a pass, the same on every rank: the least of what each can hold. Collective.
+
+    Args:
+        trial: What passes are tried with.
+        shape: Layout of the passes; its budget is not used.
         file: Where a run keeps what it chose.
 
     Returns:
         The tokens, and where they come from.
     """
+    settings = trial.settings
+    accelerator = trial.accelerator
     if settings.execution.micro_batch_tokens != AUTO:
         return default_tokens(settings), "set by execution.micro_batch_tokens"
     if not is_tried(accelerator):
@@ -120,15 +166,13 @@ def choose_tokens(
     known = on_rank_0(file.read) if file is not None else None
     if known is not None:
         return known, "of this run before it stopped"
-    batch = _longest_step(examples, settings, collator)
-    module = settings.make_objective().module(model, shape.bf16)
+    batch = trial.longest_step()
     least = max(LEAST, settings.max_tokens)
     tokens = MOST + settings.max_tokens  # a step of so many tokens may hold a part of one more text
-    spare = MOMENTS + HALVES if saves_casts(accelerator, shape.bf16) else MOMENTS
-    with _set_aside(module, spare, accelerator.device):
-        while tokens > least and not _fits(
-            module, batch, replace(shape, budget=tokens), accelerator, precision
-        ):
+    saves = saves_casts(trial.model, accelerator, shape.bf16)
+    spare = MOMENTS + HALVES if saves else MOMENTS
+    with _set_aside(trial.model, spare, accelerator.device):
+        while tokens > least and not _fits(trial, batch, replace(shape, budget=tokens)):
             tokens //= 2
     tokens = max(tokens, least)
     if accelerator.num_processes > 1:
@@ -140,23 +184,16 @@ def choose_tokens(
     return tokens, "tried on this device"
 
 
-def _longest_step(examples: ExampleSet, settings: TrainSettings, collator: Collator) -> StepBatch:
-    """Make a step of the longest examples, as many as the first step has."""
-    count = Plan.from_settings(examples, settings)[0].rows.size
-    rows = np.argsort(-examples.lengths_in(0), kind="stable")[:count]
-    return collator.step_batch(examples.take(rows), 0, settings.denominator)
-
-
 @contextmanager
-def _set_aside(module: torch.nn.Module, spare: int, device: torch.device) -> Iterator[None]:
+def _set_aside(model: torch.nn.Module, spare: int, device: torch.device) -> Iterator[None]:
     """Hold the memory that a training takes after its first passes, for as long as the block lasts.
 
     Args:
-        module: The module that is trained.
+        model: The model that is trained.
         spare: Bytes a parameter.
         device: Its device.
     """
-    trained = sum(value.numel() for value in module.parameters() if value.requires_grad)
+    trained = sum(value.numel() for value in model.parameters() if value.requires_grad)
     sizes = [spare * trained]
     if device.type == "cuda":
         _, total = torch.cuda.mem_get_info(device)
@@ -173,40 +210,18 @@ def _set_aside(module: torch.nn.Module, spare: int, device: torch.device) -> Ite
     finally:
         held.clear()
         _release(device)
+        if device.type == "cuda":  # the run reports its own
+            torch.cuda.reset_peak_memory_stats(device)
 
 
-def _fits(
-    module: torch.nn.Module,
-    batch: StepBatch,
-    shape: BatchLayout,
-    accelerator: Any,
-    precision: Precision,
-) -> bool:
-    """Return whether a forward and a backward pass of the first micro-batch of a step fit into memory.
-
-    The model, its gradients and the random generators are afterwards as before.
-    """
-    device = accelerator.device
-    rows = micro_batches(batch.lengths, shape, 0, accelerator.num_processes)[0]
-    was_training = module.training
-    module.train()
-    autocast: Any = nullcontext()
-    if precision.name in DTYPES:
-        autocast = torch.autocast(device.type, DTYPES[precision.name])
+def _fits(trial: Trial, batch: StepBatch, shape: BatchLayout) -> bool:
+    """Return whether a forward and a backward pass fit into memory."""
     try:
-        with torch_seed(0, device):
-            micro = batch.micro(rows, shape).to(device)
-            with autocast:
-                outputs = batch.outputs(module, micro)
-            outputs.float().sum().backward()
+        trial.run_pass(batch, shape)
     except RuntimeError as error:
         if not lacks_memory(error):
             raise
         return False
-    finally:
-        module.train(was_training)
-        module.zero_grad(set_to_none=True)
-        _release(device)
     return True
 
 

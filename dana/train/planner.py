@@ -16,17 +16,18 @@ import torch
 from dana.core.device import full_float32
 from dana.core.errors import ArtifactError, ConfigError, DanaError
 from dana.core.launch import on_rank_0
-from dana.core.logging import get_logger, messages
+from dana.core.logging import get_logger
 from dana.core.rng import torch_seed
 from dana.models.folder import running
 from dana.models.language_model import ordinary_tokens
 from dana.models.varlen import NAME, calls, has_kernel, register
+from dana.train.compiled import compile_layers
 from dana.train.examples import ExampleSet
-from dana.train.execution import Precision
+from dana.train.execution import Precision, bf16_by_launch
 from dana.train.layout import BatchLayout, lay_out, micro_batches
 from dana.train.objectives.base import Collator
 from dana.train.objectives.batch import move_tensors
-from dana.train.passes import PassFile, choose_tokens, default_tokens
+from dana.train.passes import PassFile, Trial, choose_tokens, default_tokens, trial_module
 from dana.train.plan import Plan
 from dana.train.settings import TrainSettings
 from dana.train.trial import DTYPES, try_precision
@@ -81,11 +82,12 @@ def choose_execution(
         register()
         model.set_attn_implementation(NAME)
     size = "by default"
+    compiled = ""
     if collator is not None:
-        budget, size = choose_tokens(
-            model, examples, settings, accelerator, shape, precision, collator, file
-        )
+        trial = Trial(model, examples, settings, accelerator, precision, collator)
+        budget, size = choose_tokens(trial, shape, file)
         shape = replace(shape, budget=budget)
+        compiled = compile_layers(trial, shape)
     plan = Plan.from_settings(examples, settings)
     first_step = plan[0]
     lengths = np.diff(examples.take(first_step.rows, first_step.epochs).offsets)
@@ -102,6 +104,8 @@ def choose_execution(
         f"precision {precision.name}: {source}",
         f"layout    {layout}: {why}",
     ]
+    if compiled:
+        reasons.append(compiled)
     for line in reasons:
         log.info("%s", line)
     return shape, reasons
@@ -112,8 +116,7 @@ def before_wrapping(shape: BatchLayout, accelerator: Any) -> BatchLayout:
 
     Accelerate applies the precision of a launch to what it wraps; before that the module has to.
     """
-    is_bf16 = Precision.from_accelerator(accelerator).name == "bf16"
-    return replace(shape, bf16=shape.bf16 or is_bf16)
+    return replace(shape, bf16=shape.bf16 or bf16_by_launch(accelerator))
 
 
 def _tried_precision(
@@ -137,8 +140,7 @@ def _tried_precision(
     rows = np.unique([step.lengths.argmax(), step.lengths.argmin()])
     shape = BatchLayout.from_config(model.config, default_tokens(settings))
     micro = step.micro(rows, shape).to(precision.device)
-    with messages(quiet=True), torch_seed(0):  # a new head, which is not that of the run
-        module = settings.make_objective().module(model).to(precision.device)
+    module = trial_module(model, settings, False, precision.device)
 
     def forward() -> torch.Tensor:
         return step.outputs(module, micro)
@@ -164,9 +166,7 @@ def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[
         return layout, "set by execution.layout"
     if layout != "auto":
         if takes_positions and keeps_apart(model):
-            failure = kernel_failure(model, precision)
-            attention = f"attention by a padded product, as {failure}" if failure else KERNEL_RUNS
-            return layout, f"set by execution.layout; {attention}"
+            return layout, f"set by execution.layout; {_attention_of(model, precision)}"
         raise ConfigError(
             f"execution.layout={layout} does not work with {kind}, whose attention cannot keep "
             "examples of one row apart; use execution.layout=padded"
@@ -183,6 +183,21 @@ def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[
     if failure:
         return "padded", failure
     return "unpadded", KERNEL_RUNS
+
+
+def _attention_of(model: Any, precision: Precision) -> str:
+    """Say by what a model attends over rows without padding that the settings ask for.
+
+    Raises:
+        ConfigError: If the device has the kernel, and it does not run in the model.
+    """
+    missing = no_kernel(precision)
+    if missing:
+        return f"attention by a padded product, as {missing}"
+    failure = kernel_failure(model, precision)
+    if failure:
+        raise ConfigError(f"execution.layout=unpadded: {failure}; use execution.layout=padded")
+    return KERNEL_RUNS
 
 
 def no_kernel(precision: Precision) -> str:

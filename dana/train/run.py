@@ -15,7 +15,6 @@ from dana.core.logging import get_logger
 from dana.core.statistics import effective_sample_size
 from dana.models.language_model import LanguageModel
 from dana.train.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
-from dana.train.compiled import compile_layers, is_wanted
 from dana.train.evaluation import HeldOut, heldout_sample, measure_loss
 from dana.train.examples import ExampleSet, TrainingText
 from dana.train.execution import Precision, describe_launch
@@ -258,8 +257,6 @@ class TrainingRun:
             launch["precision"] = "bf16" if shape.bf16 else "no"
         notes["execution"] = {"shape": asdict(shape), "reasons": reasons, **launch}
         state = prepare(language_model.model, settings, self.accelerator, shape)
-        if is_wanted(state, examples, settings):
-            reasons.append(compile_layers(state, examples, collators[0], settings))
         if checkpoint is None:
             notes |= base_losses(state, heldout)
         policy = CheckpointPolicy(self.checkpoints, settings, notes)

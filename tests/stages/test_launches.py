@@ -214,6 +214,15 @@ def test_a_new_head_is_refused_under_zero3(sentence_base, inputs, tmp_path):
     assert not (tmp_path / "launched").exists()
 
 
+@pytest.mark.parametrize("settings", [POSITION, CROPS], ids=["position", "crops"])
+def test_vectors_are_trained_under_zero_as_it_ships(launch_recipe, settings):
+    log, out = launch_recipe(zero(2, "bf16"), settings)
+    assert "precision bf16: set by the launch" in log
+    losses = [line["loss"] for line in records(out, "step")]
+    assert len(losses) == ADAPT.steps
+    assert all(0 < loss < 10 for loss in losses)
+
+
 @pytest.mark.parametrize("stage", [2, 3])
 def test_zero_as_it_ships_computes_in_bf16_and_saves_the_weights_it_keeps_in_float32(
     launch_recipe, stage

@@ -11,10 +11,12 @@ from transformers import AutoConfig, AutoModelForMaskedLM
 
 from dana.core.rng import torch_seed
 from dana.train.half_weights import HalfWeights, saves_casts
+from dana.train.layout import BatchLayout
 from dana.train.loop import take_step
 from dana.train.objectives.classes import ClassCollator
 from dana.train.objectives.crops import CropsCollator
 from dana.train.objectives.position import Position
+from dana.train.planner import before_wrapping
 from dana.train.settings import TrainSettings
 from dana.train.training_state import TrainingState
 from tests.train.conftest import (
@@ -98,23 +100,35 @@ def test_frozen_layers_have_no_gradient_and_an_error_leaves_the_weights_in_place
 
 
 @pytest.mark.parametrize(
-    ("processes", "kind", "device", "bf16", "expected"),
+    ("processes", "kind", "device", "bf16", "launch", "expected"),
     [
-        (1, "NO", "cuda", True, True),
-        (1, "NO", "cuda", False, False),
-        (2, "MULTI_GPU", "cuda", True, False),
-        (1, "DEEPSPEED", "cuda", True, False),
-        (1, "NO", "cpu", True, False),
+        (1, "NO", "cuda", True, None, True),
+        (1, "NO", "cuda", False, None, False),  # the model failed in bfloat16
+        (1, "NO", "cuda", False, "bf16", True),
+        (2, "MULTI_GPU", "cuda", True, None, False),
+        (1, "DEEPSPEED", "cuda", True, None, False),
+        (1, "NO", "cpu", True, None, False),
     ],
 )
-def test_one_process_on_a_gpu_has_them(processes, kind, device, bf16, expected):
+def test_one_process_on_a_gpu_has_them(
+    processes, kind, device, bf16, launch, expected, monkeypatch
+):
+    monkeypatch.delenv("ACCELERATE_MIXED_PRECISION", raising=False)
+    if launch:
+        monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launch)
+    monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: True)
     accelerator = SimpleNamespace(
         num_processes=processes,
         distributed_type=SimpleNamespace(value=kind),
         device=torch.device(device),
-        mixed_precision="no",
+        mixed_precision=launch or "no",
     )
-    assert saves_casts(accelerator, bf16) is expected
+    model = bert()
+    assert saves_casts(model, accelerator, bf16) is expected
+    model.peft_config = {"default": "lora"}
+    assert not saves_casts(model, accelerator, bf16)
+    shape = before_wrapping(BatchLayout(bf16=bf16), accelerator)
+    assert shape.bf16 is (bf16 or launch == "bf16"), "and a new head is warmed up alike"
 
 
 class Kernel(torch.autograd.Function):

@@ -346,9 +346,16 @@ def test_a_model_that_the_kernel_does_not_run_in_is_padded_and_the_log_says_why(
     assert model.config._attn_implementation == "sdpa"
     assert model.training
     assert all(value.grad is None for value in model.parameters())
-    asked = choose(bert(0.1), "bf16", layout="unpadded")[1]
-    assert asked[2] == (
-        f"layout    unpadded: set by execution.layout; attention by a padded product, as {reason}"
+    with pytest.raises(ConfigError, match=rf"layout=unpadded: {reason}; use .*layout=padded"):
+        choose(bert(0.1), "bf16", layout="unpadded")
+
+
+def test_a_device_without_the_kernel_runs_rows_without_padding_by_the_product_if_asked():
+    shape, reasons = choose(bert(0.1), "bf16", layout="unpadded")
+    assert shape.layout == "unpadded"
+    assert reasons[2] == (
+        "layout    unpadded: set by execution.layout; attention by a padded product, "
+        "as this device has no attention kernel for rows without padding"
     )
 
 

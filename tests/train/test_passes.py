@@ -15,10 +15,21 @@ from dana.models.heads import SelectedLogits
 from dana.train import passes
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.loop import train
-from dana.train.passes import PassFile, default_tokens
+from dana.train.objectives.classes import ClassCollator
+from dana.train.objectives.crops import CropsCollator
+from dana.train.passes import PassFile, Trial, default_tokens
 from dana.train.planner import choose_execution
 from dana.train.settings import Execution, TrainSettings
-from tests.train.conftest import MASKED, TEXTS, bert, new_state, parameters, random_examples
+from tests.train.conftest import (
+    MASKED,
+    SPECIAL_TOKENS,
+    TEXTS,
+    bert,
+    new_state,
+    parameters,
+    random_documents,
+    random_examples,
+)
 
 SETTINGS = TrainSettings(steps=3, batch_size=24, max_tokens=16, evaluations=0)
 
@@ -127,10 +138,9 @@ def test_the_least_of_all_ranks_is_taken(monkeypatch):
             gathered.append(int(own))
             return torch.tensor([int(own), 64])
 
-    examples = random_examples()
-    shape = BatchLayout()
-    precision = type("Precision", (), {"name": "no"})
-    tokens, _ = passes.choose_tokens(bert(), examples, SETTINGS, Ranks(), shape, precision, MASKED)
+    precision = SimpleNamespace(name="no")
+    trial = Trial(bert(), random_examples(), SETTINGS, Ranks(), precision, MASKED)
+    tokens, _ = passes.choose_tokens(trial, BatchLayout())
     assert (gathered, tokens) == ([272], 64)
 
 
@@ -184,3 +194,22 @@ def test_a_gpu_s_padded_passes_are_large():
     lengths[-20:] = 50
     assert len(micro_batches(lengths, one.on("cuda"))) == 1, "a small rest joins"
     assert [len(rows) for rows in micro_batches(lengths, one.on("cpu"))] == [480, 20]
+
+
+@pytest.mark.parametrize("objective", ["position", "crops"])
+def test_passes_of_an_objective_with_a_module_of_its_own_are_tried(objective, monkeypatch):
+    monkeypatch.setattr(passes, "is_tried", lambda accelerator: True)
+    settings = replace(SETTINGS, objective=objective, batch_size=8)
+    made = settings.make_objective()
+    documents = random_documents(12, draw=made.draw(0))
+    collators = {
+        "position": ClassCollator(made, SPECIAL_TOKENS, 0),
+        "crops": CropsCollator(SPECIAL_TOKENS),
+    }
+    AcceleratorState._reset_state(reset_partial_state=True)
+    accelerator = Accelerator(cpu=True)
+    shape, reasons = choose_execution(
+        bert(0.1), documents, settings, accelerator, collators[objective]
+    )
+    assert shape.budget == 65_536 + 16
+    assert "(tried on this device)" in reasons[0]

@@ -44,7 +44,11 @@ class ClassLogits(TextVectors):
 
     def forward(self, *inputs: Any, **named_inputs: Any) -> Tensor:
         """Compute the logits of texts, float32 of shape (texts, classes)."""
-        return self.head(super().forward(*inputs, **named_inputs))
+        vectors = super().forward(*inputs, **named_inputs)
+        # ZeRO in bfloat16 casts the head, too, and no autocast is on.
+        dtype = next((value.dtype for value in self.head.parameters()), vectors.dtype)
+        logits: Tensor = self.head(vectors.to(dtype)).float()
+        return logits
 
 
 @dataclass(frozen=True)
