@@ -19,6 +19,7 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.rng import torch_seed
 from dana.models.folder import running
+from dana.models.head_file import is_cut
 from dana.models.language_model import ordinary_tokens
 from dana.models.varlen import NAME, calls, has_kernel, register
 from dana.train.compiled import compile_layers
@@ -177,6 +178,8 @@ def _layout(model: Any, settings: TrainSettings, precision: Precision) -> tuple[
     if not takes_positions:
         return "padded", f"the only layout that {kind} supports"
     failure = no_kernel(precision)
+    if not failure and is_cut(model.parameters()):
+        failure = "ZeRO-3 has cut the model up, so nothing can be tried"
     if not failure and not keeps_apart(model):
         failure = f"tried without padding, {kind} mixes the examples of a row"
     failure = failure or kernel_failure(model, precision)

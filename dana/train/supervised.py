@@ -6,6 +6,7 @@ weighted text over several ranks is in :mod:`dana.train.loop`.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from dana.core.errors import DanaError
+from dana.train.half_weights import HalfWeights
 
 B = TypeVar("B")
 
@@ -69,6 +71,7 @@ def train_supervised(
     rate: Callable[[int], float],
     name: str,
     clip: float | None = 1.0,
+    half: HalfWeights | None = None,
 ) -> Iterator[float]:
     """Take an optimizer step per batch, and yield its loss. The caller puts the model into training mode.
 
@@ -81,6 +84,7 @@ def train_supervised(
         rate: Returns the learning rate of a step, from 0.
         name: Name of the training in an error.
         clip: Largest gradient norm; None for no clipping.
+        half: The weights in bfloat16, of a model that computes in it, to cast them once a step.
 
     Raises:
         DanaError: If a loss is not finite; the parameters are those of the step before.
@@ -89,9 +93,12 @@ def train_supervised(
     for step, batch in enumerate(batches):
         total = 0.0
         learning_rate = rate(step)
-        for part in losses(batch):
-            part.backward()
-            total += part.item()
+        with half.in_place() if half is not None else nullcontext():
+            for part in losses(batch):
+                part.backward()
+                if half is not None:
+                    half.collect()
+                total += part.item()
         if not math.isfinite(total):
             raise DanaError(
                 f"{name}, step {step + 1}: the loss is {total}; lower learning_rate={learning_rate}"

@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 
 from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError, DanaError
+from dana.finetuning import loop as finetuning_loop
 from dana.finetuning.loop import EncodedSplit, order, predict, run_seed, tokenise_words
 from dana.finetuning.results import (
     SeedResult,
@@ -24,6 +25,8 @@ from dana.tasks.kinds import KINDS, find_kind
 from dana.tasks.kinds.single_label import SingleLabel
 from dana.tasks.tables import collapse_warning, data_warnings
 from dana.train.execution import Precision
+from dana.train.half_weights import HalfWeights
+from dana.train.supervised import train_supervised
 
 KIND = SingleLabel.from_count(3)
 FLOAT32 = Precision(torch.device("cpu"), "no", False)
@@ -82,6 +85,31 @@ def test_a_seed_is_reproducible_trains_every_part_and_computes_in_its_precision(
         name for name, value in classifier.named_parameters() if torch.equal(value, before[name])
     ]
     assert frozen == []
+
+
+def test_weights_that_are_cast_once_a_step_give_the_bits_of_autocast(run, monkeypatch):
+    _, plain = run(epochs=2, precision=HALF)
+    made = []
+
+    def supervised(*arguments):
+        optimizer, *others, clip, half = arguments
+        assert half is None, "on a CPU"
+        half = HalfWeights(classifiers[-1])
+        made.append(half)
+        return train_supervised(optimizer, *others, clip, half)
+
+    classifiers = []
+    new = finetuning_loop.new_classifier
+    monkeypatch.setattr(
+        finetuning_loop,
+        "new_classifier",
+        lambda *arguments: classifiers.append(new(*arguments)) or classifiers[-1],
+    )
+    monkeypatch.setattr(finetuning_loop, "train_supervised", supervised)
+    classifier, half = run(epochs=2, precision=HALF)
+    assert len(made) == 1
+    assert np.array_equal(half.outputs, plain.outputs)
+    assert {value.dtype for value in classifier.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize(

@@ -350,6 +350,13 @@ def test_a_model_that_the_kernel_does_not_run_in_is_padded_and_the_log_says_why(
         choose(bert(0.1), "bf16", layout="unpadded")
 
 
+def test_a_model_that_zero_3_has_cut_up_is_padded_and_the_log_says_why(kernel, monkeypatch):
+    monkeypatch.setattr("dana.train.planner.is_cut", lambda parameters: True)
+    shape, reasons = choose(bert(0.1), "bf16")
+    assert shape.layout == "padded"
+    assert reasons[2].endswith("ZeRO-3 has cut the model up, so nothing can be tried")
+
+
 def test_a_device_without_the_kernel_runs_rows_without_padding_by_the_product_if_asked():
     shape, reasons = choose(bert(0.1), "bf16", layout="unpadded")
     assert shape.layout == "unpadded"
