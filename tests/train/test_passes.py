@@ -213,3 +213,63 @@ def test_passes_of_an_objective_with_a_module_of_its_own_are_tried(objective, mo
     )
     assert shape.budget == 65_536 + 16
     assert "(tried on this device)" in reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "device", "tried"),
+    [
+        ("NO", "cuda", True),
+        ("MULTI_GPU", "cuda", True),
+        ("NO", "cpu", False),
+        ("NO", "mps", False),
+        ("DEEPSPEED", "cuda", False),
+        ("FSDP", "cuda", False),
+    ],
+)
+def test_passes_are_tried_on_gpus_that_hold_the_whole_model(kind, device, tried):
+    accelerator = SimpleNamespace(
+        device=torch.device(device), distributed_type=SimpleNamespace(value=kind)
+    )
+    assert passes.is_tried(accelerator) is tried
+
+
+@pytest.mark.parametrize(("saves", "bytes_a_parameter"), [(False, 8), (True, 16)])
+def test_a_gpu_is_tried_beside_what_training_takes_and_a_tenth_of_it(
+    saves, bytes_a_parameter, monkeypatch
+):
+    held, calls = [], []
+    model = bert()
+    monkeypatch.setattr(passes, "saves_casts", lambda *arguments: saves)
+    monkeypatch.setattr(passes, "_fits", lambda trial, batch, shape: calls.append(list(held)))
+    monkeypatch.setattr(passes.torch, "empty", lambda size, **options: held.append(size))
+    for name in ("empty_cache", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda *device: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1, 80_000))
+    accelerator = SimpleNamespace(
+        device=torch.device("cuda"),
+        num_processes=1,
+        distributed_type=SimpleNamespace(value="NO"),
+    )
+    trial = Trial(model, random_examples(), SETTINGS, accelerator, None, MASKED)
+    tokens, _ = passes.choose_tokens(trial, BatchLayout())
+    count = sum(value.numel() for value in model.parameters())
+    assert calls[0] == [bytes_a_parameter * count, 8000]
+    assert len(calls) == 6, "from 65,552 down, and the least is not tried"
+    assert tokens == 1024
+
+
+def test_memory_that_is_too_small_to_set_aside_is_left_to_the_first_step(monkeypatch):
+    model = bert()
+    errors = [torch.OutOfMemoryError("out of memory"), RuntimeError("another one")]
+
+    def fail(size, **options):
+        raise errors.pop(0)
+
+    def set_aside():
+        with passes._set_aside(model, 8, torch.device("cpu")):
+            pass
+
+    monkeypatch.setattr(torch, "empty", fail)
+    set_aside()
+    with pytest.raises(RuntimeError, match="another one"):
+        set_aside()
