@@ -16,6 +16,7 @@ from dana.train.compiled import compile_layers, is_wanted, layers_of
 from dana.train.half_weights import HalfWeights
 from dana.train.layout import BatchLayout
 from dana.train.loop import take_step
+from dana.train.operations import OperationCount
 from dana.train.passes import Trial
 from dana.train.settings import Execution, TrainSettings
 from tests.train.conftest import MASKED, bert, new_state, parameters, random_examples, use_varlen
@@ -148,6 +149,19 @@ def test_long_runs_on_gpus_are_compiled(setting, steps, kind, checkpointing, wan
     monkeypatch.setattr(compiled, "peak_of", lambda device: None)
     if setting == "auto":
         assert not is_wanted(trial), "of a GPU that is not known"
+
+
+@pytest.mark.parametrize(("seconds", "wanted"), [(390, False), (410, True)])
+def test_it_pays_where_a_sixth_or_so_of_the_run_is_longer_than_a_compilation(
+    seconds, wanted, monkeypatch
+):
+    """60 seconds are 15 % of 400, at 30 % of the peak of two GPUs."""
+    monkeypatch.setattr(compiled, "peak_of", lambda device: 1e9)
+    operations = seconds * 2 * 0.3 * 1e9 / SETTINGS.steps
+    monkeypatch.setattr(OperationCount, "of_step", lambda count, lengths, labels: operations)
+    trial = trial_of(bert())
+    ranks = SimpleNamespace(device=torch.device("cuda"), num_processes=2)
+    assert compiled.pays(replace(trial, accelerator=ranks)) is wanted
 
 
 def test_the_layers_are_the_longest_list_of_one_class():
