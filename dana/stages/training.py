@@ -752,7 +752,9 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
         texts = {"pool": folder_text(data.pool_heldout, tokenizer, data.language)}
         heldout = heldout_examples(texts, objective, tokenizer, settings)
         check = HeadCheck(heldout.texts["pool"], heldout.collator, accelerator)
-        shape, _ = choose_execution(language_model.model, examples, settings, accelerator, collator)
+        # A warm-up is short.
+        plain = replace(settings, execution=replace(settings.execution, compile=False))
+        shape, _ = choose_execution(language_model.model, examples, plain, accelerator, collator)
         shape = before_wrapping(shape, accelerator)
         head = warm_up_head(
             language_model, examples, collator, settings, settings.head_warmup, shape, check, file
