@@ -85,11 +85,13 @@ def test_lines_of_the_log_have_the_accuracy_beside_that_of_guessing(adapted_to, 
 
 
 def test_training_teaches_where_a_sentence_stands(base, inputs, tmp_path):
-    settings = replace(POSITION, steps=20, learning_rate=1e-3, objective="position:sentences=0")
+    settings = replace(POSITION, steps=30, learning_rate=1e-3, objective="position:sentences=0")
     folder = adapt(base, inputs, tmp_path / "out", settings).path
-    first, *_, last = records(folder, "step")
-    assert last["loss"] < first["loss"]
-    assert last["accuracy"] > first["accuracy"] + 0.1
+    steps = records(folder, "step")
+    for name, least in (("loss", -0.15), ("accuracy", 0.15)):
+        first, last = (np.mean([line[name] for line in part]) for part in (steps[:5], steps[-5:]))
+        gain = (last - first) * np.sign(least)
+        assert gain > abs(least), "five steps together: one has few sentences"
 
 
 @both
