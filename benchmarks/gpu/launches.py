@@ -8,7 +8,9 @@ and backward. The optimizer's operators are in the counts.
 """
 
 import logging
+import tempfile
 from collections import Counter
+from contextlib import nullcontext
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ from accelerate import Accelerator
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dana.models import varlen
+from dana.models.classifier import new_classifier
 from dana.train.examples import Examples, SpecialTokens
 from dana.train.half_weights import HalfWeights
 from dana.train.layout import BatchLayout
@@ -24,6 +27,7 @@ from dana.train.loop import passes_of, prepare, take_step
 from dana.train.objectives.causal import CausalCollator
 from dana.train.objectives.masked import MaskedCollator, Masking
 from dana.train.settings import TrainSettings
+from dana.train.supervised import make_optimizer, train_supervised
 
 VOCABULARY = 60
 ENDS = SpecialTokens(np.array([2], dtype=np.int32), np.array([3], dtype=np.int32))
@@ -146,6 +150,37 @@ def count_step(name, layers, options, objective):
     return plain.launches, half.launches, half.waits, dict(varlen.calls)
 
 
+def count_finetuning(name, layers, options):
+    """Count one step of fine-tuning of eight texts; return launches by autocast and with half weights, and waits."""
+    shape = {"hidden_size": 96, "num_attention_heads": 12, "intermediate_size": 32}
+    shape |= {"max_position_embeddings": 64, "num_hidden_layers": layers, "vocab_size": VOCABULARY}
+    config = transformers.AutoConfig.for_model(name, **{**shape, **options})
+    with tempfile.TemporaryDirectory() as folder:
+        transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(folder)
+        classifier = new_classifier(folder, 3, 0, False, "mean").train()
+    optimizer = make_optimizer(classifier, 1e-4, 0.01)
+    ids = torch.randint(5, VOCABULARY, (8, 20))
+    mask = torch.ones_like(ids)
+    mask[0, 15:] = 0
+    labels = torch.randint(0, 3, (8,))
+
+    def losses(batch):
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = classifier(ids, mask)
+        return [torch.nn.functional.cross_entropy(logits.float(), labels)]
+
+    counts = []
+    for half in (None, HalfWeights(classifier)):
+        for counter in (
+            nullcontext(),
+            Count(),
+        ):  # in the first step the optimizer makes its moments
+            with counter:
+                list(train_supervised(optimizer, [0], losses, lambda step: 1e-4, "step", 1.0, half))
+        counts.append(counter.launches)
+    return [*counts, counter.waits]
+
+
 def main():
     """Print a table of all architectures."""
     transformers.logging.set_verbosity_error()
@@ -160,6 +195,9 @@ def main():
             print(
                 f"{name:<12} {layers:>6}  {plain:>18}  {half:>12}  {waits:>5}  {kernel:>6}  {product:>7}"
             )
+    print("\nfine-tuning, a step of eight texts: launches, autocast and half weights, and waits")
+    for title, name, layers in (("MiniLM's layers", "bert", 6), ("dana-mini's", "modernbert", 4)):
+        print(f"{title:<16}", *count_finetuning(name, layers, ENCODERS[name][1]))
 
 
 if __name__ == "__main__":

@@ -344,7 +344,7 @@ def run_seed(
     precision = try_precision(precision, classifier, two_rows(classifier, train, device))
     peak = float(preset.learning_rate)
     optimizer = make_optimizer(classifier, peak, WEIGHT_DECAY)
-    # On a GPU small steps are bound by their launches, of which casts are a third.
+    # On a GPU small steps are bound by their launches, of which casts are up to a fifth.
     saves_casts = device.type == "cuda" and precision.name == "bf16"
     half = HalfWeights(classifier) if saves_casts else None
     in_epoch, epochs = (

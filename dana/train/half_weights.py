@@ -1,8 +1,8 @@
 """Hold the weights of linear layers in bfloat16 during a step, cast once instead of in every pass.
 
 Autocast casts each weight and bias in each forward pass, and each of their gradients in each backward
-pass: of a BERT-base pass a third of all launches, which bound small models on a GPU. Here the layers
-have bfloat16 leaves while a step's passes run. The numbers are the same: the leaf is the cast weight,
+pass: of a BERT-base step more than a quarter of all launches, which bound small models on a GPU. Here
+the layers have bfloat16 leaves while a step's passes run. The numbers are the same: the leaf is the cast weight,
 and its gradient is cast and added to the float32 weight's after every pass.
 """
 

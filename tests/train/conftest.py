@@ -15,8 +15,11 @@ from dana.train.evaluation import HeldOut, measure_loss
 from dana.train.examples import Examples, SpecialTokens
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, take_step, train
+from dana.train.objectives.classes import ClassCollator
+from dana.train.objectives.crops import CropsCollator
 from dana.train.objectives.masked import HELDOUT_RATE, HELDOUT_SEED, MaskedCollator, Masking
 from dana.train.objectives.next_sentence import PairCollator
+from dana.train.objectives.position import Position
 from dana.train.records import StepRecord
 from dana.train.settings import Execution, TrainSettings
 
@@ -26,6 +29,12 @@ PAIR_TOKENS = replace(SPECIAL_TOKENS, middle=np.array([3], dtype=np.int32))
 MASKED = MaskedCollator(Masking(4, np.arange(VOCABULARY) < 5, seed=0), SPECIAL_TOKENS)
 PAIRS = PairCollator(MASKED.masking, PAIR_TOKENS)
 HELDOUT = replace(MASKED, masking=replace(MASKED.masking, seed=HELDOUT_SEED, rate=HELDOUT_RATE))
+COLLATORS = {  # by objective
+    "masked": MASKED,
+    "next_sentence": PAIRS,
+    "position": ClassCollator(Position(), SPECIAL_TOKENS, 0),
+    "crops": CropsCollator(SPECIAL_TOKENS),
+}
 SETTINGS = TrainSettings(max_tokens=16)
 
 

@@ -1,4 +1,4 @@
-"""Weights that a step casts once: the numbers of autocast, with a third fewer launches a pass."""
+"""Weights that a step casts once: the numbers of autocast, with a quarter fewer launches a step."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -13,17 +13,13 @@ from dana.core.rng import torch_seed
 from dana.train.half_weights import HalfWeights, saves_casts
 from dana.train.layout import BatchLayout
 from dana.train.loop import take_step
-from dana.train.objectives.classes import ClassCollator
-from dana.train.objectives.crops import CropsCollator
-from dana.train.objectives.position import Position
 from dana.train.planner import before_wrapping
 from dana.train.settings import TrainSettings
 from dana.train.training_state import TrainingState
 from tests.train.conftest import (
+    COLLATORS,
     MASKED,
     PAIR_TOKENS,
-    PAIRS,
-    SPECIAL_TOKENS,
     bert,
     new_state,
     parameters,
@@ -31,13 +27,6 @@ from tests.train.conftest import (
     random_examples,
     use_varlen,
 )
-
-COLLATORS = {
-    "masked": MASKED,
-    "next_sentence": PAIRS,
-    "position": ClassCollator(Position(), SPECIAL_TOKENS, 0),
-    "crops": CropsCollator(SPECIAL_TOKENS),
-}
 
 
 def steps_of(objective, budget, half, dropout=0.1):

@@ -14,14 +14,10 @@ from dana.train import LAYOUTS
 from dana.train.layout import BatchLayout
 from dana.train.loop import _read, passes_of, prepare, take_step
 from dana.train.objectives.causal import CausalCollator
-from dana.train.objectives.classes import ClassCollator
-from dana.train.objectives.crops import CropsCollator
-from dana.train.objectives.position import Position
 from dana.train.settings import TrainSettings
 from tests.train.conftest import (
-    MASKED,
+    COLLATORS,
     PAIR_TOKENS,
-    PAIRS,
     SPECIAL_TOKENS,
     bert,
     new_state,
@@ -33,13 +29,7 @@ from tests.train.conftest import (
 # Operators whose result the CPU needs before it goes on; bincount, as it sizes its result by the
 # largest number.
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "_unique", "bincount", "equal")
-COLLATORS = {
-    "masked": MASKED,
-    "next_sentence": PAIRS,
-    "causal": CausalCollator(SPECIAL_TOKENS),
-    "position": ClassCollator(Position(), SPECIAL_TOKENS, 0),
-    "crops": CropsCollator(SPECIAL_TOKENS),
-}
+ALL_COLLATORS = {**COLLATORS, "causal": CausalCollator(SPECIAL_TOKENS)}
 
 
 def is_mask(part):
@@ -73,12 +63,12 @@ def step_of(objective):
         examples = random_documents(8, draw=made.draw(0))
     elif objective == "next_sentence":
         examples.__dict__["special_tokens"] = PAIR_TOKENS
-    batch = COLLATORS[objective].step_batch(examples.take(np.arange(8)), 0, "batch")
+    batch = ALL_COLLATORS[objective].step_batch(examples.take(np.arange(8)), 0, "batch")
     return settings, model, batch
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("objective", COLLATORS)
+@pytest.mark.parametrize("objective", ALL_COLLATORS)
 def test_a_step_of_several_passes_waits_once(objective, layout, monkeypatch):
     settings, model, batch = step_of(objective)
     if layout not in settings.make_objective().layouts:

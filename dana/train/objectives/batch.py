@@ -311,23 +311,6 @@ class JointBatch(StepBatch):
     :mod:`dana.train.joint` collects the vectors of the step from all passes and ranks.
     """
 
-    def passes(
-        self, layout: BatchLayout, rank: int = 0, world: int = 1, pinned: bool = False
-    ) -> list[Pass]:
-        """Make the passes of a rank, on the CPU.
-
-        Args:
-            layout: Layout and size of micro-batches.
-            rank: Index of the rank.
-            world: Number of ranks.
-            pinned: Make them in memory that a GPU copies from without waiting.
-        """
-        passes = []
-        for rows in micro_batches(self.lengths, layout, rank, world):
-            micro = self.micro(rows, layout)
-            passes.append(Pass(rows, micro.pinned() if pinned else micro))
-        return passes
-
     def outputs(self, module: "torch.nn.Module", micro: MicroBatch) -> "Tensor":
         vectors: Tensor = module(**micro.inputs)
         return vectors
