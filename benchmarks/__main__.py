@@ -14,6 +14,7 @@ SMALL = {
     "choice": ["--tables", "20"],
     "clusters": ["20000"],
     "detectors": ["--quick"],
+    "evidence": ["runs/evidence", "--tables"],
     "gpu": [],
     "kills": ["--kills", "1", "--commands", "weigh"],
     "mutation": [

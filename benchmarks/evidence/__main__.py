@@ -1,0 +1,177 @@
+"""Does adapting on chosen text pay? The experiment of docs/results/adaptation.md, resumable, and its tables.
+
+    DANA_DATA=... python benchmarks evidence WORK [--questions primary dsir] [--minutes 140] [--jobs 2]
+    python benchmarks evidence WORK --tables
+
+Finished rows stand in docs/results/evidence/, a file for each task: what is there is not made again,
+so a fresh clone goes on. WORK has texts, selections and models, and is made again where it is missing.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+from plan import CHOSEN, SIZES, TASKS, Adaptation, primary, rivals
+from rows import Results
+from steps import adapted_rows, base_rows, pilot, run_folder, select
+from texts import prepare_pool, prepare_task
+
+from dana.finetuning.pilot import NONE
+
+QUESTIONS = ("primary", "dsir")
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def prepare(work: Path) -> None:
+    """Write the texts of all tasks and the pool, if they are missing."""
+    folders = [work / "tasks" / task.name for task in TASKS]
+    for task, folder in zip(TASKS, folders, strict=True):
+        prepare_task(task, folder)
+    prepare_pool(folders, work / "pool.jsonl")
+
+
+def measure_base(work: Path, task: str) -> Rows:
+    """Probe the base, and let a pilot choose the objective of a task."""
+    choice = pilot(work, task)
+    return {task: [*base_rows(work, task), {"arm": "pilot", **choice}]}
+
+
+def choices_of(results: Results) -> dict[str, str]:
+    """Return what pilots chose by task, without those that chose none."""
+    found = {task.name: results.find(task.name, arm="pilot") for task in TASKS}
+    chosen = {task: rows[0]["choice"] for task, rows in found.items() if rows}
+    return {task: choice for task, choice in chosen.items() if choice != NONE}
+
+
+def is_known(results: Results, adaptation: Adaptation, task: str) -> bool:
+    """Return whether a task has all rows of a model."""
+    rows = results.find(
+        task,
+        arm=adaptation.arm,
+        objective=adaptation.objective,
+        index=adaptation.index,
+        model=adaptation.model,
+        steps=adaptation.steps,
+        measure="probe",
+    )
+    return {row["size"] for row in rows} >= set(SIZES)
+
+
+def run_steps(
+    steps: Iterable[tuple[str, Callable[[], Rows | None]]],
+    results: Results,
+    jobs: int,
+    deadline: float,
+) -> bool:
+    """Run steps side by side and write the rows of each as it ends.
+
+    Args:
+        steps: A name and a function that returns the rows of some tasks, or None.
+        results: What is written.
+        jobs: Steps at a time.
+        deadline: Time after which no step begins.
+
+    Returns:
+        Whether all were run.
+    """
+    running: dict[Future[Rows | None], tuple[str, float]] = {}
+    rest = list(steps)
+    with ThreadPoolExecutor(jobs) as pool:
+        while rest or running:
+            while rest and len(running) < jobs and time.monotonic() < deadline:
+                name, step = rest.pop(0)
+                running[pool.submit(step)] = (name, time.monotonic())
+            if not running:
+                break
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                name, began = running.pop(future)
+                for task, rows in (future.result() or {}).items():
+                    results.add(task, rows)
+                print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
+    return not rest
+
+
+def selections(work: Path, needed: Sequence[tuple[str, str, int]]) -> list[tuple[str, Callable]]:
+    """Return the steps that select the text of arms, each once."""
+    distinct = {run_folder(work, *one): one for one in needed}
+    return [
+        (f"selection of {folder.name}", lambda one=one: select(work, *one) and None)
+        for folder, one in distinct.items()
+        if not (folder / "weights").is_dir()
+    ]
+
+
+def adaptations(
+    work: Path, results: Results, planned: Iterable[tuple[Adaptation, list[str]]]
+) -> list[tuple[Adaptation, list[str]]]:
+    """Return the planned models and tasks of which a row is missing."""
+    missing = []
+    for adaptation, tasks in planned:
+        left = [task for task in tasks if not is_known(results, adaptation, task)]
+        if left:
+            missing.append((adaptation, left))
+    return missing
+
+
+def experiment(args: argparse.Namespace) -> bool:
+    """Make what is missing of the questions that were asked; return whether all is there."""
+    results = Results()
+    deadline = time.monotonic() + 60 * args.minutes
+    prepare(args.work)
+    names = [task.name for task in TASKS]
+    unpiloted = [name for name in names if not results.find(name, arm="pilot")]
+    chosen = [(name, CHOSEN, 0) for name in unpiloted]
+    if not run_steps(selections(args.work, chosen), results, args.jobs, deadline):
+        return False
+    pilots = [
+        (f"pilot of {name}", lambda name=name: measure_base(args.work, name)) for name in unpiloted
+    ]
+    if not run_steps(pilots, results, args.jobs, deadline):
+        return False
+    choices = choices_of(results)
+    print(json.dumps(choices), flush=True)
+    plans = {"primary": primary, "dsir": rivals}
+    for question in args.questions:
+        missing = adaptations(args.work, results, plans[question](choices))
+        needed = [(one.task, one.arm, one.index) for one, _ in missing]
+        if not run_steps(selections(args.work, needed), results, args.jobs, deadline):
+            return False
+        steps = [
+            (
+                f"{one.task} {one.name}",
+                lambda one=one, tasks=tasks: adapted_rows(args.work, one, tasks),
+            )
+            for one, tasks in missing
+        ]
+        if not run_steps(steps, results, args.jobs, deadline):
+            return False
+    return True
+
+
+def main() -> int:
+    """Go on with the experiment, or print its tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("work", type=Path, help="folder of texts, selections and models")
+    parser.add_argument("--questions", nargs="+", choices=QUESTIONS, default=list(QUESTIONS))
+    parser.add_argument("--minutes", type=float, default=140, help="after which no step begins")
+    parser.add_argument("--jobs", type=int, default=2, help="steps side by side, one thread each")
+    parser.add_argument("--tables", action="store_true", help="print the tables and end")
+    args = parser.parse_args()
+    if not args.tables:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+        is_whole = experiment(args)
+        print("whole" if is_whole else "not whole: the same command goes on")
+    from verdicts import print_tables
+
+    print_tables(Results())
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

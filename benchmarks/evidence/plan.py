@@ -1,0 +1,113 @@
+"""The plan of the experiment in docs/results/adaptation.md: tasks, arms, sizes, and the order of what is made."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+SOURCES = (
+    "arxiv",
+    "blogs",
+    "news_reuters",
+    "news_wikinews",
+    "newsgroups",
+    "pubmed",
+    "reviews_amazon",
+    "reviews_movie",
+)
+DOCUMENTS = 3_200  # of an arm's text: what 50 steps of 64 documents read
+STEPS = 50
+MAX_TOKENS = 128
+ADAPTATIONS = 8  # of each arm
+MODEL = "minilm"
+
+TRAIN_TEXTS = 2_000  # of a task, of which labels are drawn
+TEST_TEXTS = 4_000
+TARGET_TEXTS = 500  # which selection and pilot see
+SIZES = (100, 500)  # labels of the primary question
+CURVE = (50, 100, 200, 500, 1_000, 2_000)  # labels of the base, for what a gain is worth
+DRAWS = 10  # of labels
+
+BASE = "base"
+RANDOM = "random"
+CHOSEN = "chosen"
+DSIR = "dsir"
+SHUFFLED = "shuffled"
+SELECTORS = {CHOSEN: "auto", DSIR: "dsir"}
+
+# Fine-tuning of the whole model at 500 labels: the second question.
+TUNED_TASKS = ("rct_sample", "csabstruct", "agnews")
+TUNED_ARMS = (BASE, RANDOM, CHOSEN)
+TUNINGS = 2  # seeds of each adapted model
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of the experiment.
+
+    Attributes:
+        name: Name of its card.
+        group: Pattern whose first match in an id names the document of a text; None if ids do not tell.
+        is_divided_again: Whether all texts are divided anew by a hash, because the published test set is small.
+    """
+
+    name: str
+    group: str | None = None
+    is_divided_again: bool = False
+
+
+TASKS = (
+    Task("rct_sample", r"^rct-\w+-\d+"),
+    Task("csabstruct", r"^csab-\w+-\d+"),
+    Task("agnews"),
+    Task("chemprot"),
+    Task("sst2"),
+    Task("acl_arc", is_divided_again=True),
+)
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """One model to adapt.
+
+    Attributes:
+        task: Name of the task whose text it reads; empty for random text, which all tasks share.
+        arm: One of the arms but the base.
+        objective: Name of the objective.
+        index: Number of the adaptation: its seed, and that of the draw of random text.
+        model: The base.
+        steps: Optimizer steps.
+    """
+
+    task: str
+    arm: str
+    objective: str
+    index: int
+    model: str = MODEL
+    steps: int = STEPS
+
+    @property
+    def name(self) -> str:
+        """Name of the model's folder."""
+        return f"{self.model}-{self.objective}-{self.steps}-{self.arm}-{self.index}"
+
+
+def primary(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
+    """Yield the adaptations of the primary question, and the tasks that each is measured on.
+
+    Each index is finished before the next begins, so that a stopped experiment has whole adaptations.
+
+    Args:
+        choices: What the pilot of each task chose, without tasks where it chose none.
+    """
+    for index in range(ADAPTATIONS):
+        for objective in sorted(set(choices.values())):
+            tasks = [task for task, choice in choices.items() if choice == objective]
+            yield Adaptation("", RANDOM, objective, index), tasks
+        for task, objective in choices.items():
+            yield Adaptation(task, CHOSEN, objective, index), [task]
+
+
+def rivals(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
+    """Yield the adaptations on text that DSIR selects."""
+    for index in range(ADAPTATIONS):
+        for task, objective in choices.items():
+            yield Adaptation(task, DSIR, objective, index), [task]

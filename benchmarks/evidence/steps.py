@@ -1,0 +1,246 @@
+"""Make what the plan names: selections, the pilot, adapted models, probes and fine-tunings."""
+
+import gzip
+import json
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from plan import (
+    CURVE,
+    DOCUMENTS,
+    DRAWS,
+    MAX_TOKENS,
+    MODEL,
+    RANDOM,
+    SELECTORS,
+    SHUFFLED,
+    SIZES,
+    STEPS,
+    TASKS,
+    Adaptation,
+)
+from rows import encode_counts
+from texts import read_rows, write_rows
+
+from dana.corpus.units import sentences
+from dana.encoders.transformer import TransformerEncoder
+from dana.finetuning.probe import (
+    LabelledVectors,
+    choose_strength,
+    draw_labels,
+    probe_scores,
+    text_keys,
+)
+from dana.finetuning.settings import ProbeSettings
+from dana.models.folder import resolve_model
+from dana.stages.pilot import pilot_stage
+from dana.stages.probe import group_numbers
+from dana.tasks.examples import Example
+from dana.tasks.kinds import find_kind
+from dana.train.settings import AdaptSettings
+
+CHOOSING_DRAWS = 3  # of a size, that choose the penalty, as in the product
+
+
+def dana(log: Path, *arguments: str | Path | float) -> None:
+    """Run a command of dana in a process of its own; end with its last lines if it fails."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "dana", *map(str, arguments)]
+    with log.open("ab") as file:
+        code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT).returncode
+    if code:
+        tail = log.read_text(encoding="utf-8", errors="replace")[-2_000:]
+        raise SystemExit(f"{' '.join(command)} ended with {code}\n{tail}")
+
+
+def run_folder(work: Path, task: str, arm: str, index: int = 0) -> Path:
+    """Return the folder of the text of an arm; that of random text is one for each adaptation."""
+    if arm == RANDOM:
+        return work / "runs" / f"{RANDOM}-{index}"
+    return work / "runs" / f"{task}-{arm}"
+
+
+def select(work: Path, task: str, arm: str, index: int = 0) -> Path:
+    """Score the pool and weigh the text of an arm, if it is not done; return the run's folder."""
+    folder = run_folder(work, task, arm, index)
+    if (folder / "weights").is_dir():
+        return folder
+    log = work / "logs" / f"{folder.name}.log"
+    # Random text has no task: of the first one's texts some are held out, and none is read.
+    target = work / "tasks" / (task or TASKS[0].name) / "target.jsonl"
+    pool = work / "pool.jsonl"
+    if arm.startswith(SHUFFLED):
+        pool = shuffle(work, task, arm.removeprefix(f"{SHUFFLED}-"))
+    selector = SELECTORS.get(arm, RANDOM)
+    dana(
+        log,
+        *("score", "--task", target, "--pool", pool, "--out", folder),
+        *("--selector", selector, "--seed", index),
+    )
+    dana(log, "weigh", folder, "--budget", f"{DOCUMENTS} documents")
+    return folder
+
+
+def shuffle(work: Path, task: str, objective: str) -> Path:
+    """Destroy in the chosen text what an objective asks; return a pool of the rest.
+
+    For position the sentences of each document are put in a random order, for crops all sentences of
+    the text are dealt to documents anew.
+    """
+    out = work / "shuffled" / f"{task}-{objective}.jsonl"
+    if out.is_file():
+        return out
+    chosen = select(work, task, "chosen") / "weights" / "__dana__" / "selected.jsonl.gz"
+    with gzip.open(chosen, "rt", encoding="utf-8") as lines:
+        texts = [json.loads(line)["text"] for line in lines]
+    documents = [
+        [text[start:end].strip() for start, end in sentences(text, "en")] for text in texts
+    ]
+    generator = random.Random(0)
+    if objective == "position":
+        for document in documents:
+            generator.shuffle(document)
+    else:
+        every = [one for document in documents for one in document]
+        generator.shuffle(every)
+        dealt = iter(every)
+        documents = [[next(dealt) for _ in document] for document in documents]
+    rows = [
+        {"id": str(number), "text": "\n".join(document)}
+        for number, document in enumerate(documents)
+    ]
+    write_rows(out, rows)
+    return out
+
+
+def pilot(work: Path, task: str, model: str = MODEL) -> dict[str, Any]:
+    """Let a pilot choose the objective of a task; return its choice and trials."""
+    run = select(work, task, "chosen")
+    settings = AdaptSettings(
+        objective="auto",
+        steps=STEPS,
+        batch_size=64,
+        learning_rate=None,
+        max_tokens=MAX_TOKENS,
+        evaluations=0,
+    )
+    artifact = pilot_stage(
+        resolve_model(model),
+        run / "pool",
+        run / "weights",
+        run / "target" / "held_out",
+        run / "held_out",
+        settings,
+        str(work / "tasks" / task / "card.yaml"),
+        work / "pilots" / f"{task}-{model}",
+        fold=0,
+    )
+    manifest = artifact.manifest
+    return {name: manifest[name] for name in ("choice", "trials")}
+
+
+def adapt(work: Path, adaptation: Adaptation) -> Path:
+    """Adapt a model, if it is not done; return its folder."""
+    folder = work / "models" / (adaptation.task or "any") / adaptation.name
+    if folder.is_dir():
+        return folder
+    log = work / "logs" / f"{adaptation.task}-{adaptation.name}.log"
+    run = select(work, adaptation.task, adaptation.arm, adaptation.index)
+    settings = [
+        f"adapt.seed={adaptation.index}",
+        f"adapt.max_tokens={MAX_TOKENS}",
+        "adapt.batch_size=64",
+        "adapt.learning_rate=null",
+        "adapt.evaluations=0",
+    ]
+    dana(
+        log,
+        *("adapt", run, "--model", adaptation.model, "--objective", adaptation.objective),
+        *("--steps", adaptation.steps, "--out", folder, "--set", *settings),
+    )
+    return folder
+
+
+def probe(work: Path, task: str, model: str | Path, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Probe a model on a task: for each number of labels the mean of ten draws, which all models share.
+
+    Returns:
+        A row for each size, without what names the model.
+    """
+    folder = work / "tasks" / task
+    train = read_rows(folder / "train.jsonl")
+    test = read_rows(folder / "test.jsonl")
+    encoder = TransformerEncoder.of_checkpoint(str(model), ProbeSettings().max_tokens)
+    vectors = encoder.encode([row["text"] for row in (*train, *test)]).cpu().numpy()
+    names = sorted({row["label"] for row in (*train, *test)})
+    numbers = [names.index(row["label"]) for row in (*train, *test)]
+    kind = find_kind("single_label")(names)
+    labels = kind.gather(numbers)
+    count = len(train)
+    examples = [Example(row["id"], row["text"], 0, group=row["group"]) for row in train]
+    known = LabelledVectors(
+        vectors[:count],
+        labels[:count],
+        kind,
+        "accuracy",
+        text_keys(examples),
+        group_numbers(examples),
+    )
+    tests = np.arange(count, len(labels))
+    rows = []
+    for size in sizes:
+        if size > count:
+            continue
+        draws = DRAWS if size < count else 1
+        samples = [draw_labels(known.keys, known.strata, size, draw) for draw in range(draws)]
+        strength = choose_strength(known, samples[:CHOOSING_DRAWS])
+        predictions = [
+            probe_scores(vectors, labels, kind, sample, tests, strength) for sample in samples
+        ]
+        right = np.sum([row == labels[count:] for row in predictions], axis=0)
+        macro = [kind.score(row, labels[count:], "macro_f1") for row in predictions]
+        rows.append(
+            {
+                "measure": "probe",
+                "size": size,
+                "draws": draws,
+                "accuracy": round(float(right.mean()) / draws, 5),
+                "macro_f1": round(float(np.mean(macro)), 5),
+                "strength": strength,
+                "correct": encode_counts(right),
+            }
+        )
+    return rows
+
+
+def named(rows: list[dict[str, Any]], adaptation: Adaptation) -> list[dict[str, Any]]:
+    """Add to rows what names the model."""
+    names = {
+        "arm": adaptation.arm,
+        "objective": adaptation.objective,
+        "index": adaptation.index,
+        "model": adaptation.model,
+        "steps": adaptation.steps,
+    }
+    return [{**names, **row} for row in rows]
+
+
+def base_rows(work: Path, task: str, model: str = MODEL) -> list[dict[str, Any]]:
+    """Probe the base at all sizes of its learning curve."""
+    rows = probe(work, task, resolve_model(model), CURVE)
+    return named(rows, Adaptation(task, "base", "none", 0, model, 0))
+
+
+def adapted_rows(
+    work: Path, adaptation: Adaptation, tasks: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Adapt a model and probe it on some tasks; return the rows of each."""
+    model = adapt(work, adaptation)
+    shutil.rmtree(Path(f"{model}-checkpoints"), ignore_errors=True)
+    return {task: named(probe(work, task, model, SIZES), adaptation) for task in tasks}

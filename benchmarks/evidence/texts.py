@@ -1,0 +1,152 @@
+"""Prepare the tasks and the pool, so that no test text, nor its repeat, is in what is selected, piloted or trained on.
+
+Texts are compared by their letters alone: numbers are written as @ in rct_sample, and entities of
+chemprot are marked. A pool document or training text that shares a run of eight words with a test
+text, or is equal to one, is left out.
+"""
+
+import gzip
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import yaml
+from plan import SOURCES, TARGET_TEXTS, TEST_TEXTS, TRAIN_TEXTS, Task
+
+from dana.core.artifacts import write_text
+from dana.finetuning.probe import draw_labels, strata_of, text_keys
+from dana.tasks.card import load_card
+from dana.tasks.examples import Example, read_splits
+
+RUN = 8  # words
+NOT_LETTERS = re.compile(r"[^a-z]+")
+
+
+def letters(text: str) -> str:
+    """Reduce a text to its words of letters, in lower case."""
+    return NOT_LETTERS.sub(" ", text.lower()).strip()
+
+
+def runs(text: str) -> set[str]:
+    """Return the runs of eight words of a text; of a shorter text the whole."""
+    words = letters(text).split()
+    if len(words) <= RUN:
+        return {" ".join(words)}
+    return {" ".join(words[start : start + RUN]) for start in range(len(words) - RUN + 1)}
+
+
+def group_of(task: Task, example: Example) -> str:
+    """Return the document of a text where ids tell, else its letters."""
+    found = re.match(task.group, example.id) if task.group else None
+    return found[0] if found else letters(example.text)
+
+
+def in_hash_order(examples: Iterable[Example]) -> list[Example]:
+    """Return the distinct texts, in the order of a hash of their text."""
+    distinct: dict[str, Example] = {}
+    for example in sorted(examples, key=lambda one: one.id):
+        distinct.setdefault(letters(example.text), example)
+    kept = list(distinct.values())
+    return [kept[row] for row in np.argsort(text_keys(kept), kind="stable")]
+
+
+def divide(task: Task) -> tuple[list[Example], list[Example]]:
+    """Divide the texts of a task into those whose labels are drawn and those that are tested."""
+    splits = read_splits(load_card(task.name))
+    if task.is_divided_again:
+        every = in_hash_order(splits["train"] + splits["dev"] + splits["test"])
+        train, test = every[: len(every) // 2], every[len(every) // 2 :]
+    else:
+        train = in_hash_order(splits["train"])
+        test = in_hash_order(splits["dev"] + splits["test"])
+    known_groups = {group_of(task, example) for example in train}
+    test = [example for example in test if group_of(task, example) not in known_groups]
+    test = test[:TEST_TEXTS]
+    tested = set().union(*(runs(example.text) for example in test))
+    train = [example for example in train if tested.isdisjoint(runs(example.text))]
+    return train[:TRAIN_TEXTS], test
+
+
+def prepare_task(task: Task, folder: Path) -> None:
+    """Write a task's texts, its card for pilot and fine-tuning, and the texts that selection sees.
+
+    Args:
+        task: The task.
+        folder: Folder for ``train.jsonl`` and ``test.jsonl``, ``target.jsonl``, and ``card.yaml``
+            with ``labelled.jsonl``, which has one fold: the test texts.
+    """
+    if (folder / "card.yaml").is_file():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    card = load_card(task.name)
+    train, test = divide(task)
+    labels = card.label_kind.gather([example.label for example in train])
+    strata = strata_of(labels, card.label_kind)
+    target = [train[row] for row in draw_labels(text_keys(train), strata, TARGET_TEXTS, 0)]
+
+    def row(example: Example) -> dict[str, str]:
+        label = card.labels[int(example.label)]  # type: ignore[arg-type]
+        return {
+            "id": example.id,
+            "text": example.text,
+            "label": label,
+            "group": group_of(task, example),
+        }
+
+    write_rows(folder / "train.jsonl", [row(example) for example in train])
+    write_rows(folder / "test.jsonl", [row(example) for example in test])
+    write_rows(folder / "target.jsonl", [{"text": example.text} for example in target])
+    folds = [{**row(example), "fold": -1} for example in target]
+    folds += [{**row(example), "fold": 0} for example in test]
+    write_rows(folder / "labelled.jsonl", folds)
+    values = {
+        "name": f"{task.name}_evidence",
+        "title": card.title,
+        "version": 1,
+        "labels": [str(label) for label in card.labels],
+        "metric": "accuracy",
+        "splits": {},
+        "data": {"file": "labelled"},
+        "folds": "fold",
+        "group": "group",
+    }
+    write_text(folder / "card.yaml", yaml.safe_dump(values, sort_keys=False))
+
+
+def prepare_pool(tasks: Sequence[Path], out: Path) -> None:
+    """Write the documents of all sources that share nothing with a test text, and how many do."""
+    if out.is_file():
+        return
+    tested: set[str] = set()
+    for folder in tasks:
+        for row in read_rows(folder / "test.jsonl"):
+            some = runs(row["text"])
+            # A shorter text is no evidence: "a good film" stands in many documents.
+            tested |= {run for run in some if len(run.split()) == RUN}
+    dropped = dict.fromkeys(SOURCES, 0)
+    kept = []
+    for source in SOURCES:
+        path = Path(os.environ["DANA_DATA"]) / "general" / f"{source}.jsonl.gz"
+        with gzip.open(path, "rt", encoding="utf-8") as lines:
+            for number, line in enumerate(lines):
+                text = json.loads(line)["text"]
+                if tested.isdisjoint(runs(text)):
+                    kept.append({"id": f"{source}-{number}", "text": text, "source": source})
+                else:
+                    dropped[source] += 1
+    write_text(out.with_suffix(".dropped.json"), json.dumps(dropped, indent=1))
+    write_rows(out, kept)
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Read a file of JSON lines."""
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def write_rows(path: Path, rows: Sequence[dict[str, object]]) -> None:
+    """Write a file of JSON lines, whole or not at all."""
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
