@@ -13,17 +13,38 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from plan import CHOSEN, SIZES, TASKS, Adaptation, primary, rivals
+from plan import (
+    BASE,
+    CHOSEN,
+    SIZES,
+    SMALL,
+    TARGET_TEXTS,
+    TASKS,
+    VARIED_TASKS,
+    Adaptation,
+    controls,
+    primary,
+    rivals,
+    tuned,
+    variants,
+)
 from rows import Results
-from steps import adapted_rows, base_rows, pilot, run_folder, select
+from steps import adapted_rows, base_rows, pilot, run_folder, select, tuned_rows
 from texts import prepare_pool, prepare_task
 
 from dana.finetuning.pilot import NONE
 
-QUESTIONS = ("primary", "dsir")
+QUESTIONS = {
+    "primary": primary,
+    "tuned": tuned,
+    "controls": controls,
+    "dsir": rivals,
+    "variants": variants,
+}
 Rows = dict[str, list[dict[str, Any]]]
 
 
@@ -48,8 +69,8 @@ def choices_of(results: Results) -> dict[str, str]:
     return {task: choice for task, choice in chosen.items() if choice != NONE}
 
 
-def is_known(results: Results, adaptation: Adaptation, task: str) -> bool:
-    """Return whether a task has all rows of a model."""
+def is_known(results: Results, adaptation: Adaptation, task: str, measure: str) -> bool:
+    """Return whether a task has all rows of a model by a measure."""
     rows = results.find(
         task,
         arm=adaptation.arm,
@@ -57,9 +78,10 @@ def is_known(results: Results, adaptation: Adaptation, task: str) -> bool:
         index=adaptation.index,
         model=adaptation.model,
         steps=adaptation.steps,
-        measure="probe",
+        measure=measure,
     )
-    return {row["size"] for row in rows} >= set(SIZES)
+    sizes = SIZES if measure == "probe" else (TARGET_TEXTS,)
+    return {row["size"] for row in rows} >= set(sizes)
 
 
 def run_steps(
@@ -97,26 +119,58 @@ def run_steps(
     return not rest
 
 
-def selections(work: Path, needed: Sequence[tuple[str, str, int]]) -> list[tuple[str, Callable]]:
-    """Return the steps that select the text of arms, each once."""
-    distinct = {run_folder(work, *one): one for one in needed}
-    return [
-        (f"selection of {folder.name}", lambda one=one: select(work, *one) and None)
-        for folder, one in distinct.items()
-        if not (folder / "weights").is_dir()
-    ]
+def selections(work: Path, needed: Sequence[Adaptation]) -> list[tuple[str, Callable[[], None]]]:
+    """Return the steps that select the text of adaptations, each once."""
+    steps = {}
+    for one in needed:
+        if one.arm == BASE:
+            continue
+        text = (one.task, one.arm, one.index, one.objective)
+        folder = run_folder(work, *text)
+        if not (folder / "weights").is_dir():
+            steps[folder] = (f"selection of {folder.name}", partial(_select, work, *text))
+    return list(steps.values())
 
 
-def adaptations(
-    work: Path, results: Results, planned: Iterable[tuple[Adaptation, list[str]]]
+def _select(work: Path, task: str, arm: str, index: int, objective: str) -> None:
+    select(work, task, arm, index, objective)
+
+
+def missing_models(
+    results: Results, planned: Iterable[tuple[Adaptation, list[str]]], measure: str
 ) -> list[tuple[Adaptation, list[str]]]:
     """Return the planned models and tasks of which a row is missing."""
     missing = []
     for adaptation, tasks in planned:
-        left = [task for task in tasks if not is_known(results, adaptation, task)]
+        left = [task for task in tasks if not is_known(results, adaptation, task, measure)]
         if left:
             missing.append((adaptation, left))
     return missing
+
+
+def pilots(work: Path, results: Results, jobs: int, deadline: float) -> bool:
+    """Probe the base and let pilots choose, where this is missing; return whether all is there."""
+    names = [task.name for task in TASKS if not results.find(task.name, arm="pilot")]
+    chosen = [Adaptation(name, CHOSEN, "", 0) for name in names]
+    if not run_steps(selections(work, chosen), results, jobs, deadline):
+        return False
+    steps = [(f"pilot of {name}", partial(measure_base, work, name)) for name in names]
+    return run_steps(steps, results, jobs, deadline)
+
+
+def answer(args: argparse.Namespace, results: Results, question: str, deadline: float) -> bool:
+    """Make what is missing of a question; return whether all is there."""
+    measure = "finetune" if question == "tuned" else "probe"
+    make = tuned_rows if question == "tuned" else adapted_rows
+    missing = missing_models(results, QUESTIONS[question](choices_of(results)), measure)
+    needed = [adaptation for adaptation, _ in missing]
+    if not run_steps(selections(args.work, needed), results, args.jobs, deadline):
+        return False
+    steps = [
+        (f"{question} {one.task} {one.name}", partial(make, args.work, one, tasks))
+        for one, tasks in missing
+    ]
+    return run_steps(steps, results, args.jobs, deadline)
 
 
 def experiment(args: argparse.Namespace) -> bool:
@@ -124,34 +178,14 @@ def experiment(args: argparse.Namespace) -> bool:
     results = Results()
     deadline = time.monotonic() + 60 * args.minutes
     prepare(args.work)
-    names = [task.name for task in TASKS]
-    unpiloted = [name for name in names if not results.find(name, arm="pilot")]
-    chosen = [(name, CHOSEN, 0) for name in unpiloted]
-    if not run_steps(selections(args.work, chosen), results, args.jobs, deadline):
+    if not pilots(args.work, results, args.jobs, deadline):
         return False
-    pilots = [
-        (f"pilot of {name}", lambda name=name: measure_base(args.work, name)) for name in unpiloted
-    ]
-    if not run_steps(pilots, results, args.jobs, deadline):
-        return False
-    choices = choices_of(results)
-    print(json.dumps(choices), flush=True)
-    plans = {"primary": primary, "dsir": rivals}
-    for question in args.questions:
-        missing = adaptations(args.work, results, plans[question](choices))
-        needed = [(one.task, one.arm, one.index) for one, _ in missing]
-        if not run_steps(selections(args.work, needed), results, args.jobs, deadline):
-            return False
-        steps = [
-            (
-                f"{one.task} {one.name}",
-                lambda one=one, tasks=tasks: adapted_rows(args.work, one, tasks),
-            )
-            for one, tasks in missing
-        ]
-        if not run_steps(steps, results, args.jobs, deadline):
-            return False
-    return True
+    print(json.dumps(choices_of(results)), flush=True)
+    if "variants" in args.questions:
+        for task in VARIED_TASKS:
+            if not results.find(task, arm=BASE, model=SMALL):
+                results.add(task, base_rows(args.work, task, SMALL))
+    return all(answer(args, results, question, deadline) for question in args.questions)
 
 
 def main() -> int:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dana.finetuning.pilot import NONE
+
 SOURCES = (
     "arxiv",
     "blogs",
@@ -30,13 +32,34 @@ BASE = "base"
 RANDOM = "random"
 CHOSEN = "chosen"
 DSIR = "dsir"
-SHUFFLED = "shuffled"
-SELECTORS = {CHOSEN: "auto", DSIR: "dsir"}
+SHUFFLED = "shuffled"  # chosen text in which the answer to the objective's question is destroyed
+PAPER_SEGMENTS = "paper-segments"  # the paper's own path: detectors, ranked by its protocol
+PAPER_SIGMOID = "paper-sigmoid"
+# Arguments of dana score, and of dana weigh.
+SELECTION = {
+    RANDOM: ["--selector", "random"],
+    CHOSEN: ["--selector", "auto"],
+    DSIR: ["--selector", "dsir"],
+    SHUFFLED: ["--selector", "random"],
+}
+BY_DETECTOR = [
+    *("--selector", "detector", "--detector", "auto", "--encoder", "static"),
+    *("--set", "ranking.protocol=paper", "ranking.prevalence=0.5"),
+]
+SELECTION |= dict.fromkeys((PAPER_SEGMENTS, PAPER_SIGMOID), BY_DETECTOR)
+DOCUMENT_BUDGET = ["--budget", f"{DOCUMENTS} documents"]
+WEIGHTS = dict.fromkeys(SELECTION, DOCUMENT_BUDGET) | {PAPER_SIGMOID: ["--policy", "sigmoid"]}
 
 # Fine-tuning of the whole model at 500 labels: the second question.
 TUNED_TASKS = ("rct_sample", "csabstruct", "agnews")
-TUNED_ARMS = (BASE, RANDOM, CHOSEN)
 TUNINGS = 2  # seeds of each adapted model
+
+CONTROLS = 4  # adaptations
+VARIED_TASKS = ("rct_sample", "agnews")
+VARIATIONS = 2  # adaptations of each variant, which shows a size and decides nothing
+OTHER_STEPS = (25, 150)
+SMALL = "dana-mini"
+OBJECTIVES = ("position", "crops")
 
 
 @dataclass(frozen=True)
@@ -111,3 +134,43 @@ def rivals(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
     for index in range(ADAPTATIONS):
         for task, objective in choices.items():
             yield Adaptation(task, DSIR, objective, index), [task]
+
+
+def controls(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
+    """Yield the adaptations on chosen text that has lost the answer to the objective's question."""
+    for index in range(CONTROLS):
+        for task, objective in choices.items():
+            yield Adaptation(task, SHUFFLED, objective, index), [task]
+
+
+def variants(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
+    """Yield other objectives on every task, and other bases, lengths and the paper's own path on two."""
+    every = [task.name for task in TASKS]
+    for index in range(VARIATIONS):
+        for task in every:
+            for objective in OBJECTIVES:
+                if choices.get(task) != objective:
+                    yield Adaptation(task, CHOSEN, objective, index), [task]
+        for task in VARIED_TASKS:
+            if task not in choices:
+                continue
+            objective = choices[task]
+            for steps in OTHER_STEPS:
+                yield Adaptation("", RANDOM, objective, index, steps=steps), [task]
+                yield Adaptation(task, CHOSEN, objective, index, steps=steps), [task]
+            yield Adaptation("", RANDOM, objective, index, SMALL), [task]
+            yield Adaptation(task, CHOSEN, objective, index, SMALL), [task]
+            yield Adaptation(task, PAPER_SEGMENTS, objective, index), [task]
+            yield Adaptation(task, PAPER_SIGMOID, objective, index), [task]
+
+
+def tuned(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
+    """Yield the models that are fine-tuned, those of random and of chosen text; a base stands for each index."""
+    for index in range(ADAPTATIONS):
+        for task in TUNED_TASKS:
+            if task not in choices:
+                continue
+            objective = choices[task]
+            yield Adaptation(task, BASE, NONE, index, steps=0), [task]
+            yield Adaptation("", RANDOM, objective, index), [task]
+            yield Adaptation(task, CHOSEN, objective, index), [task]

@@ -11,18 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 from plan import (
+    BASE,
     CURVE,
-    DOCUMENTS,
     DRAWS,
     MAX_TOKENS,
     MODEL,
     RANDOM,
-    SELECTORS,
+    SELECTION,
     SHUFFLED,
     SIZES,
     STEPS,
+    TARGET_TEXTS,
     TASKS,
+    TUNINGS,
+    WEIGHTS,
     Adaptation,
 )
 from rows import encode_counts
@@ -42,13 +46,13 @@ from dana.models.folder import resolve_model
 from dana.stages.pilot import pilot_stage
 from dana.stages.probe import group_numbers
 from dana.tasks.examples import Example
-from dana.tasks.kinds import find_kind
+from dana.tasks.kinds.single_label import SingleLabel
 from dana.train.settings import AdaptSettings
 
 CHOOSING_DRAWS = 3  # of a size, that choose the penalty, as in the product
 
 
-def dana(log: Path, *arguments: str | Path | float) -> None:
+def dana(log: Path, *arguments: object) -> None:
     """Run a command of dana in a process of its own; end with its last lines if it fails."""
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "dana", *map(str, arguments)]
@@ -59,31 +63,32 @@ def dana(log: Path, *arguments: str | Path | float) -> None:
         raise SystemExit(f"{' '.join(command)} ended with {code}\n{tail}")
 
 
-def run_folder(work: Path, task: str, arm: str, index: int = 0) -> Path:
+def run_folder(work: Path, task: str, arm: str, index: int = 0, objective: str = "") -> Path:
     """Return the folder of the text of an arm; that of random text is one for each adaptation."""
     if arm == RANDOM:
         return work / "runs" / f"{RANDOM}-{index}"
+    if arm == SHUFFLED:
+        return work / "runs" / f"{task}-{arm}-{objective}"
     return work / "runs" / f"{task}-{arm}"
 
 
-def select(work: Path, task: str, arm: str, index: int = 0) -> Path:
+def select(work: Path, task: str, arm: str, index: int = 0, objective: str = "") -> Path:
     """Score the pool and weigh the text of an arm, if it is not done; return the run's folder."""
-    folder = run_folder(work, task, arm, index)
+    folder = run_folder(work, task, arm, index, objective)
     if (folder / "weights").is_dir():
         return folder
     log = work / "logs" / f"{folder.name}.log"
     # Random text has no task: of the first one's texts some are held out, and none is read.
     target = work / "tasks" / (task or TASKS[0].name) / "target.jsonl"
     pool = work / "pool.jsonl"
-    if arm.startswith(SHUFFLED):
-        pool = shuffle(work, task, arm.removeprefix(f"{SHUFFLED}-"))
-    selector = SELECTORS.get(arm, RANDOM)
+    if arm == SHUFFLED:
+        pool = shuffle(work, task, objective)
     dana(
         log,
         *("score", "--task", target, "--pool", pool, "--out", folder),
-        *("--selector", selector, "--seed", index),
+        *("--seed", index, *SELECTION[arm]),
     )
-    dana(log, "weigh", folder, "--budget", f"{DOCUMENTS} documents")
+    dana(log, "weigh", folder, *WEIGHTS[arm])
     return folder
 
 
@@ -151,7 +156,7 @@ def adapt(work: Path, adaptation: Adaptation) -> Path:
     if folder.is_dir():
         return folder
     log = work / "logs" / f"{adaptation.task}-{adaptation.name}.log"
-    run = select(work, adaptation.task, adaptation.arm, adaptation.index)
+    run = select(work, adaptation.task, adaptation.arm, adaptation.index, adaptation.objective)
     settings = [
         f"adapt.seed={adaptation.index}",
         f"adapt.max_tokens={MAX_TOKENS}",
@@ -180,7 +185,7 @@ def probe(work: Path, task: str, model: str | Path, sizes: Sequence[int]) -> lis
     vectors = encoder.encode([row["text"] for row in (*train, *test)]).cpu().numpy()
     names = sorted({row["label"] for row in (*train, *test)})
     numbers = [names.index(row["label"]) for row in (*train, *test)]
-    kind = find_kind("single_label")(names)
+    kind = SingleLabel(tuple(names))
     labels = kind.gather(numbers)
     count = len(train)
     examples = [Example(row["id"], row["text"], 0, group=row["group"]) for row in train]
@@ -244,3 +249,44 @@ def adapted_rows(
     model = adapt(work, adaptation)
     shutil.rmtree(Path(f"{model}-checkpoints"), ignore_errors=True)
     return {task: named(probe(work, task, model, SIZES), adaptation) for task in tasks}
+
+
+def tuned_rows(
+    work: Path, adaptation: Adaptation, tasks: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Fine-tune a model with the labels of the first draw, two seeds; the base has others for each index."""
+    is_base = adaptation.arm == BASE
+    model = resolve_model(adaptation.model) if is_base else adapt(work, adaptation)
+    first = adaptation.index * TUNINGS
+    seeds = list(range(first, first + TUNINGS))
+    found = {}
+    for task in tasks:
+        out = work / "tuned" / task / adaptation.name
+        log = work / "logs" / f"tuned-{task}-{adaptation.name}.log"
+        card = work / "tasks" / task / "card.yaml"
+        settings = f"finetune.seeds={json.dumps(seeds)}"
+        dana(log, "finetune", "--model", model, "--task", card, "--out", out, "--set", settings)
+        row = _tuned_row(out, seeds)
+        found[task] = named([row], adaptation)
+    return found
+
+
+def _tuned_row(out: Path, seeds: Sequence[int]) -> dict[str, Any]:
+    """Read the predictions of all seeds of a fine-tuned model, in the order of the ids."""
+    table = pq.read_table(out / "predictions.parquet").to_pandas()
+    by_seed = [table[table["seed"] == seed].sort_values("id") for seed in seeds]
+    right = np.sum(
+        [part["label"].to_numpy() == part["prediction"].to_numpy() for part in by_seed], axis=0
+    )
+    labels = by_seed[0]["label"].to_numpy()
+    classes = len(set(labels.tolist()) | set(table["prediction"].tolist()))
+    kind = SingleLabel.from_count(classes)
+    macro = [kind.score(part["prediction"].to_numpy(), labels, "macro_f1") for part in by_seed]
+    return {
+        "measure": "finetune",
+        "size": TARGET_TEXTS,
+        "draws": len(seeds),
+        "accuracy": round(float(right.mean()) / len(seeds), 5),
+        "macro_f1": round(float(np.mean(macro)), 5),
+        "correct": encode_counts(right),
+    }

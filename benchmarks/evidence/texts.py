@@ -9,7 +9,7 @@ import gzip
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -147,6 +147,6 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         return [json.loads(line) for line in lines]
 
 
-def write_rows(path: Path, rows: Sequence[dict[str, object]]) -> None:
+def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
     """Write a file of JSON lines, whole or not at all."""
     write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

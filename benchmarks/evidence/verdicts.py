@@ -5,12 +5,31 @@ text, averaged over the draws of labels; U over adaptations plus T over texts. p
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from plan import BASE, CHOSEN, CURVE, DSIR, RANDOM, SIZES, TASKS
+from plan import (
+    BASE,
+    CHOSEN,
+    CURVE,
+    DSIR,
+    MODEL,
+    OBJECTIVES,
+    OTHER_STEPS,
+    PAPER_SEGMENTS,
+    PAPER_SIGMOID,
+    RANDOM,
+    SHUFFLED,
+    SIZES,
+    SMALL,
+    STEPS,
+    TARGET_TEXTS,
+    TASKS,
+    VARIED_TASKS,
+)
 from rows import Results, decode_counts
 
 from dana.core.statistics import ALPHA, TwoLevel, holm, two_level
@@ -49,9 +68,23 @@ def choice_of(results: Results, task: str) -> str | None:
 def scores_of(
     results: Results, task: str, arm: str, size: int, measure: str = "probe", **names: Any
 ) -> Scores | None:
-    """Return the scores of an arm by the objective that the pilot chose; None if there is no model."""
-    objective = NONE if arm == BASE else choice_of(results, task)
-    rows = results.find(task, arm=arm, objective=objective, size=size, measure=measure, **names)
+    """Return the scores of an arm; None if there is no model.
+
+    Args:
+        results: All rows.
+        task: Name of the task.
+        arm: Name of the arm.
+        size: Number of labels.
+        measure: ``probe`` or ``finetune``.
+        **names: What differs from the primary question: objective, model, steps.
+    """
+    is_base = arm == BASE
+    usual: dict[str, Any] = {
+        "objective": NONE if is_base else choice_of(results, task),
+        "model": MODEL,
+        "steps": 0 if is_base else STEPS,
+    }
+    rows = results.find(task, arm=arm, size=size, measure=measure, **{**usual, **names})
     if not rows:
         return None
     right = np.stack([decode_counts(row["correct"]) / row["draws"] for row in rows])
@@ -73,12 +106,14 @@ def difference(ours: Scores, others: Scores) -> TwoLevel:
     return two_level(mine - theirs, len(common))
 
 
-def differences(results: Results, size: int, arm: str, other: str) -> dict[str, TwoLevel]:
+def differences(
+    results: Results, size: int, arm: str, other: str, measure: str = "probe"
+) -> dict[str, TwoLevel]:
     """Compare two arms on every task that has both."""
     found = {}
     for task in TASKS:
-        ours = scores_of(results, task.name, arm, size)
-        others = scores_of(results, task.name, other, size)
+        ours = scores_of(results, task.name, arm, size, measure)
+        others = scores_of(results, task.name, other, size, measure)
         if ours is not None and others is not None and len(ours.indices) > 1:
             found[task.name] = difference(ours, others)
     return found
@@ -202,10 +237,120 @@ def question_table(results: Results, size: int) -> list[dict[str, str]]:
     return rows
 
 
+def tuned_table(results: Results) -> list[dict[str, str]]:
+    """Return accuracies of fine-tuned models and their differences, Holm over the tasks of a question."""
+    rows = []
+    for arm, other in ((CHOSEN, RANDOM), (CHOSEN, BASE)):
+        found = differences(results, TARGET_TEXTS, arm, other, "finetune")
+        adjusted = holm([row.p for row in found.values()])
+        for (task, row), p in zip(found.items(), adjusted, strict=True):
+            scores = [
+                scores_of(results, task, one, TARGET_TEXTS, "finetune") for one in (other, arm)
+            ]
+            accuracies = [f"{one.accuracy:.3f}" for one in scores if one is not None]
+            rows.append(
+                {
+                    "question": f"{arm} - {other}",
+                    "task": task,
+                    "accuracies": ", ".join(accuracies[::-1]),
+                    "n": str(row.units),
+                    "difference": in_words(row),
+                    "p (Holm)": f"{p:.2g}",
+                    "verdict": verdict(row, p),
+                }
+            )
+    return rows
+
+
+def control_table(results: Results) -> list[dict[str, str]]:
+    """Return what is left of the gain over the base where the text has lost the answer."""
+    rows = []
+    for task in TASKS:
+        row = {"task": task.name, "objective": choice_of(results, task.name) or ""}
+        for size in SIZES:
+            base = scores_of(results, task.name, BASE, size)
+            for arm in (CHOSEN, SHUFFLED):
+                scores = scores_of(results, task.name, arm, size)
+                if scores is not None and base is not None:
+                    row[f"{arm} - base, {size}"] = in_words(difference(scores, base))
+        rows.append(row)
+    return [row for row in rows if f"{SHUFFLED} - base, {SIZES[0]}" in row]
+
+
+def variant_table(results: Results) -> list[dict[str, str]]:
+    """Return what other bases, lengths and the paper's own path reach; two adaptations decide nothing."""
+    kinds: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+        (f"{steps} steps", {"steps": steps}, (RANDOM, CHOSEN)) for steps in OTHER_STEPS
+    ]
+    kinds.append((SMALL, {"model": SMALL}, (RANDOM, CHOSEN)))
+    kinds.append((PAPER_SEGMENTS, {}, (PAPER_SEGMENTS,)))
+    kinds.append((PAPER_SIGMOID, {}, (PAPER_SIGMOID,)))
+    rows = []
+    for task in VARIED_TASKS:
+        for name, names, arms in kinds:
+            row = {"task": task, "variant": name}
+            of_base = {key: value for key, value in names.items() if key == "model"}
+            base = [scores_of(results, task, BASE, size, **of_base) for size in SIZES]
+            row["base"] = in_numbers(base)
+            for arm in arms:
+                scores = [scores_of(results, task, arm, size, **names) for size in SIZES]
+                column = arm if len(arms) > 1 else "chosen"
+                row[column] = in_numbers(scores)
+            rows.append(row)
+    return rows
+
+
+def in_numbers(scores: Sequence[Scores | None]) -> str:
+    """Write the accuracies of each number of labels."""
+    return ", ".join("" if one is None else f"{one.accuracy:.3f}" for one in scores)
+
+
+def prediction_table(results: Results) -> list[dict[str, str]]:
+    """Return what the pilot predicted of each objective, beside what 50 steps on chosen text gained."""
+    rows = []
+    for task in TASKS:
+        found = results.find(task.name, arm="pilot")
+        trials = {trial["objective"]: trial for trial in found[0]["trials"]} if found else {}
+        for objective in OBJECTIVES:
+            trial = trials.get(objective)
+            if trial is None or trial["gain"] is None:
+                continue
+            row = {
+                "task": task.name,
+                "objective": objective,
+                "chosen": "yes" if found[0]["choice"] == objective else "",
+                "pilot": f"{trial['gain']:+.3f} ± {trial['error']:.3f}",
+            }
+            for size in SIZES:
+                base = scores_of(results, task.name, BASE, size)
+                scores = scores_of(results, task.name, CHOSEN, size, objective=objective)
+                if base is not None and scores is not None:
+                    row[f"gain at {size}"] = f"{scores.accuracy - base.accuracy:+.3f}"
+            rows.append(row)
+    return rows
+
+
 def print_tables(results: Results) -> None:
-    """Print scores and questions for each number of labels."""
+    """Print scores and questions for each number of labels, then everything else that is there."""
     for size in SIZES:
-        print(f"\n{size} labels: accuracy (macro-F1)\n{tabulate(score_table(results, size))}")
+        print(
+            f"\n{size} labels: accuracy (macro-F1)\n{tabulate(filled(score_table(results, size)))}"
+        )
         questions = question_table(results, size)
         if questions:
             print(f"\n{tabulate(questions)}")
+    others = {
+        f"the whole model fine-tuned, {TARGET_TEXTS} labels": tuned_table(results),
+        "text that has lost the answer": control_table(results),
+        f"variants, {' and '.join(map(str, SIZES))} labels": variant_table(results),
+        "what the pilot predicted": prediction_table(results),
+    }
+    for title, rows in others.items():
+        if rows:
+            print(f"\n{title}\n{tabulate(filled(rows))}")
+
+
+def filled(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Give every row the columns of all, empty where it has none."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name, "") for name in names} for row in rows]
