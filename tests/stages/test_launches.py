@@ -146,27 +146,67 @@ def test_zero_gives_the_weights_of_one_process(adapted_to, launch_recipe, stage,
     assert_same_weights(adapted_to(settings).path, launch_recipe(zero(stage), settings)[1])
 
 
-@pytest.mark.parametrize(
-    ("stage", "adapter"), [(0, None), (3, None), (2, "lora:r=2"), (3, "lora:r=2")]
-)
-def test_a_decoder_gets_the_weights_of_one_process(base, inputs, tmp_path, stage, adapter):
+def save_decoder(base, folder):
+    """Write a small decoder with the tokenizer of the base; return its folder."""
     shape = {
         "hidden_size": 16,
         "intermediate_size": 32,
         "num_hidden_layers": 2,
         "num_attention_heads": 2,
     }
-    tokenizer, decoder = AutoTokenizer.from_pretrained(base), str(tmp_path / "decoder")
+    tokenizer = AutoTokenizer.from_pretrained(base)
     with torch_seed(1):
         LlamaForCausalLM(
             LlamaConfig(vocab_size=len(tokenizer), tie_word_embeddings=True, **shape)
-        ).save_pretrained(decoder)
-    tokenizer.save_pretrained(decoder)
+        ).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("stage", "adapter"), [(0, None), (3, None), (2, "lora:r=2"), (3, "lora:r=2")]
+)
+def test_a_decoder_gets_the_weights_of_one_process(base, inputs, tmp_path, stage, adapter):
+    decoder = save_decoder(base, tmp_path / "decoder")
     settings, out = replace(ADAPT, objective="causal", adapter=adapter), tmp_path / "launched"
     outcome = launch(
         zero(stage) if stage else TWO, ADAPT_RECIPE, *write_run(decoder, inputs, out, settings, {})
     )
     assert outcome.returncode == 0, outcome.stderr
+    assert_same_weights(adapt(decoder, inputs, tmp_path / "one", settings).path, out)
+
+
+# Prints how many weights of the model a process holds after it was read, and how many there are.
+COUNTING_RECIPE = """
+import runpy, sys
+from dana.stages import training
+load = training._load_to_adapt
+def load_and_count(*inputs):
+    loaded = load(*inputs)
+    weights = list(loaded.model.parameters())
+    held = sum(getattr(weight, "ds_tensor", weight).numel() for weight in weights)
+    print("holds", held, "of", sum(getattr(weight, "ds_numel", 0) for weight in weights), flush=True)
+    return loaded
+training._load_to_adapt = load_and_count
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def test_the_8b_configuration_reads_a_decoder_in_parts(base, inputs, tmp_path):
+    decoder = save_decoder(base, tmp_path / "decoder")
+    settings = replace(ADAPT, objective="causal")
+    out = tmp_path / "launched"
+    recipe = tmp_path / "counting.py"
+    recipe.write_text(COUNTING_RECIPE)
+    options = ["--num_processes", "2", "--mixed_precision", "no"]
+    launcher = [*accelerate(REPOSITORY / "accelerate_configs" / "zero3-8b.yaml"), *options]
+    arguments = write_run(decoder, inputs, out, settings, {})
+    outcome = launch(launcher, recipe, ADAPT_RECIPE, *arguments)
+    assert outcome.returncode == 0, outcome.stderr
+    # Only the first process's output is shown.
+    [(held, every)] = re.findall(r"holds (\d+) of (\d+)", outcome.stdout)
+    assert int(held) == pytest.approx(int(every) / 2, rel=0.05)
     assert_same_weights(adapt(decoder, inputs, tmp_path / "one", settings).path, out)
 
 
