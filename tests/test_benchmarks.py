@@ -47,7 +47,7 @@ def test_every_benchmark_is_listed_and_an_unknown_one_is_refused():
         [sys.executable, folder], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     files = {path.stem for path in folder.glob("*.py")} - {"__main__", "contestants"}
-    assert {line.split()[0] for line in lines} == files | {"gpu"}
+    assert {line.split()[0] for line in lines} == files | {"evidence", "gpu"}
     assert subprocess.run([sys.executable, folder, "nothing"], capture_output=True).returncode == 2
 
 

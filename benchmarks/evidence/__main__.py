@@ -27,6 +27,7 @@ from plan import (
     VARIED_TASKS,
     Adaptation,
     controls,
+    forgetting,
     primary,
     rivals,
     tuned,
@@ -44,6 +45,7 @@ QUESTIONS = {
     "controls": controls,
     "dsir": rivals,
     "variants": variants,
+    "forgetting": forgetting,
 }
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -73,7 +75,7 @@ def is_known(results: Results, adaptation: Adaptation, task: str, measure: str) 
     """Return whether a task has all rows of a model by a measure."""
     rows = results.find(
         task,
-        arm=adaptation.arm,
+        arm=adaptation.arm_on(task),
         objective=adaptation.objective,
         index=adaptation.index,
         model=adaptation.model,

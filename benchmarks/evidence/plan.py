@@ -60,6 +60,7 @@ VARIATIONS = 2  # adaptations of each variant, which shows a size and decides no
 OTHER_STEPS = (25, 150)
 SMALL = "dana-mini"
 OBJECTIVES = ("position", "crops")
+FORGETTING = ("agnews", "sst2", "rct_sample")  # of which the first two others are probed
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,10 @@ class Adaptation:
     def name(self) -> str:
         """Name of the model's folder."""
         return f"{self.model}-{self.objective}-{self.steps}-{self.arm}-{self.index}"
+
+    def arm_on(self, task: str) -> str:
+        """Return the arm as a task's rows name it: text of another task is no arm of its own."""
+        return self.arm if self.task in ("", task) else f"{self.arm} for {self.task}"
 
 
 def primary(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
@@ -174,3 +179,11 @@ def tuned(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
             yield Adaptation(task, BASE, NONE, index, steps=0), [task]
             yield Adaptation("", RANDOM, objective, index), [task]
             yield Adaptation(task, CHOSEN, objective, index), [task]
+
+
+def forgetting(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
+    """Yield two models of each task, and two other tasks that they are probed on."""
+    for index in range(VARIATIONS):
+        for task, objective in choices.items():
+            others = [name for name in FORGETTING if name != task]
+            yield Adaptation(task, CHOSEN, objective, index), others[:2]

@@ -34,6 +34,7 @@ from texts import read_rows, write_rows
 
 from dana.corpus.units import sentences
 from dana.encoders.transformer import TransformerEncoder
+from dana.finetuning.pilot import NONE
 from dana.finetuning.probe import (
     LabelledVectors,
     choose_strength,
@@ -224,10 +225,10 @@ def probe(work: Path, task: str, model: str | Path, sizes: Sequence[int]) -> lis
     return rows
 
 
-def named(rows: list[dict[str, Any]], adaptation: Adaptation) -> list[dict[str, Any]]:
-    """Add to rows what names the model."""
+def named(rows: list[dict[str, Any]], adaptation: Adaptation, task: str) -> list[dict[str, Any]]:
+    """Add to rows of a task what names the model."""
     names = {
-        "arm": adaptation.arm,
+        "arm": adaptation.arm_on(task),
         "objective": adaptation.objective,
         "index": adaptation.index,
         "model": adaptation.model,
@@ -239,7 +240,7 @@ def named(rows: list[dict[str, Any]], adaptation: Adaptation) -> list[dict[str, 
 def base_rows(work: Path, task: str, model: str = MODEL) -> list[dict[str, Any]]:
     """Probe the base at all sizes of its learning curve."""
     rows = probe(work, task, resolve_model(model), CURVE)
-    return named(rows, Adaptation(task, "base", "none", 0, model, 0))
+    return named(rows, Adaptation(task, BASE, NONE, 0, model, 0), task)
 
 
 def adapted_rows(
@@ -248,7 +249,7 @@ def adapted_rows(
     """Adapt a model and probe it on some tasks; return the rows of each."""
     model = adapt(work, adaptation)
     shutil.rmtree(Path(f"{model}-checkpoints"), ignore_errors=True)
-    return {task: named(probe(work, task, model, SIZES), adaptation) for task in tasks}
+    return {task: named(probe(work, task, model, SIZES), adaptation, task) for task in tasks}
 
 
 def tuned_rows(
@@ -267,7 +268,7 @@ def tuned_rows(
         settings = f"finetune.seeds={json.dumps(seeds)}"
         dana(log, "finetune", "--model", model, "--task", card, "--out", out, "--set", settings)
         row = _tuned_row(out, seeds)
-        found[task] = named([row], adaptation)
+        found[task] = named([row], adaptation, task)
     return found
 
 

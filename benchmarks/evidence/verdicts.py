@@ -16,6 +16,7 @@ from plan import (
     CHOSEN,
     CURVE,
     DSIR,
+    FORGETTING,
     MODEL,
     OBJECTIVES,
     OTHER_STEPS,
@@ -300,6 +301,25 @@ def variant_table(results: Results) -> list[dict[str, str]]:
     return rows
 
 
+def forgetting_table(results: Results) -> list[dict[str, str]]:
+    """Return what other tasks lose or gain by the adaptation to a task."""
+    rows = []
+    for task in TASKS:
+        objective = choice_of(results, task.name)
+        row = {"adapted to": task.name, "objective": objective or ""}
+        for other in FORGETTING:
+            for size in SIZES:
+                base = scores_of(results, other, BASE, size)
+                arm = f"{CHOSEN} for {task.name}"
+                scores = scores_of(results, other, arm, size, objective=objective)
+                if base is not None and scores is not None:
+                    gain = scores.accuracy - base.accuracy
+                    row[f"{other}, {size}"] = f"{gain:+.3f}"
+        if len(row) > 2:
+            rows.append(row)
+    return rows
+
+
 def in_numbers(scores: Sequence[Scores | None]) -> str:
     """Write the accuracies of each number of labels."""
     return ", ".join("" if one is None else f"{one.accuracy:.3f}" for one in scores)
@@ -344,6 +364,7 @@ def print_tables(results: Results) -> None:
         "text that has lost the answer": control_table(results),
         f"variants, {' and '.join(map(str, SIZES))} labels": variant_table(results),
         "what the pilot predicted": prediction_table(results),
+        "other tasks, chosen - base": forgetting_table(results),
     }
     for title, rows in others.items():
         if rows:
