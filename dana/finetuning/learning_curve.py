@@ -1,0 +1,150 @@
+"""Say what labels are worth: how many a better model saves, and what more of them would bring.
+
+The score of a probe with n labels is taken as a power law,
+
+    score(n) = c - d (n / n_0) ** -a,    0 <= c <= 1,  0 <= d,  0.1 <= a <= 1.2,
+
+with n_0 the smallest number of labels that was measured. A few points do not determine three parameters, so
+none is fitted: every curve of a grid is weighted by its likelihood, and a forecast is drawn from all of
+them. Its interval is therefore wide where the points say little. How often it holds what later labels
+gave stands in docs/results/learning-curves.md.
+
+References:
+    Viering and Loog 2023, The shape of learning curves: a review, IEEE TPAMI, section 4.1 (power laws).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from dana.core.rng import generator
+
+FEWEST_LABELS = 200  # with fewer nothing is said of labels beyond them
+FEWEST_POINTS = 3
+EXPONENTS = np.linspace(0.1, 1.2, 23)
+CEILINGS = np.linspace(0.02, 1.0, 99)
+DROPS = np.linspace(0.0, 1.0, 101)  # of the score at n_0 below the ceiling
+SAMPLES = 4_000
+LEVEL = 0.8  # of an interval
+LEAST_ERROR = 0.002  # of a point: no power law is exact
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """What a probe scores with some labels.
+
+    Attributes:
+        labels: Number of labels.
+        score: Mean score over draws of labels, in [0, 1], higher is better.
+        deviation: Standard deviation of the score of one draw; NaN with one draw.
+        draws: Number of draws.
+    """
+
+    labels: int
+    score: float
+    deviation: float
+    draws: int
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a score would be with more labels.
+
+    Attributes:
+        labels: Number of labels.
+        gain: Median of the change from the last measured score.
+        low: Lower end of the interval of 80 %.
+        high: Upper end.
+    """
+
+    labels: int
+    gain: float
+    low: float
+    high: float
+
+
+def forecast_gain(points: Sequence[CurvePoint], labels: int, seed: int = 0) -> Forecast | None:
+    """Forecast what more labels would bring, measured on the same test texts.
+
+    Args:
+        points: What was measured, with different numbers of labels.
+        labels: Number of labels to forecast.
+        seed: Seed of the samples.
+
+    Returns:
+        None with fewer than 200 labels or three points, or where `labels` are no more than were
+        measured: nothing is extrapolated then.
+    """
+    points = sorted(points, key=lambda point: point.labels)
+    if len(points) < FEWEST_POINTS or points[-1].labels < FEWEST_LABELS:
+        return None
+    last = points[-1]
+    if labels <= last.labels:
+        return None
+    spread = _spread(points)
+    first = points[0].labels
+    exponents, ceilings, drops = np.meshgrid(EXPONENTS, CEILINGS, DROPS, indexing="ij")
+    is_possible = drops <= ceilings
+    exponents = exponents[is_possible]
+    ceilings = ceilings[is_possible]
+    drops = drops[is_possible]
+    log_weights = np.zeros(len(drops))
+    for point in points:
+        expected = ceilings - drops * (point.labels / first) ** -exponents
+        error = max(LEAST_ERROR, spread / math.sqrt(point.labels * point.draws))
+        log_weights -= 0.5 * ((point.score - expected) / error) ** 2
+    weights = np.exp(log_weights - log_weights.max())
+    random = generator(seed, "learning curve")
+    chosen = random.choice(len(weights), SAMPLES, p=weights / weights.sum())
+    expected = ceilings[chosen] - drops[chosen] * (labels / first) ** -exponents[chosen]
+    # One draw of so many labels: it deviates, as the draws that were measured do.
+    later = expected + random.normal(0, spread / math.sqrt(labels), SAMPLES)
+    tail = (1 - LEVEL) / 2
+    low, median, high = np.quantile(later - last.score, [tail, 0.5, 1 - tail])
+    return Forecast(labels, float(median), float(low), float(high))
+
+
+def _spread(points: Sequence[CurvePoint]) -> float:
+    """Return s, where the score of one draw of n labels deviates by s / sqrt(n), pooled over the points."""
+    squares = [
+        point.deviation**2 * point.labels
+        for point in points
+        if point.draws > 1 and not math.isnan(point.deviation)
+    ]
+    if not squares:
+        return LEAST_ERROR * math.sqrt(points[-1].labels)
+    return math.sqrt(sum(squares) / len(squares))
+
+
+def labels_worth(points: Sequence[CurvePoint], score: float, labels: int) -> float | None:
+    """Return how many more labels bring a model to the score that another has with fewer.
+
+    Between two points the score is taken as linear in the logarithm of the labels.
+
+    Args:
+        points: What the model scores with different numbers of labels, among them `labels`.
+        score: What the other scores with `labels`.
+        labels: Number of labels.
+
+    Returns:
+        0 if the model is as good with as many; infinity if its last point is still below; None if it
+        was not measured with `labels`.
+    """
+    later = sorted((point for point in points if point.labels >= labels), key=_labels_of)
+    if not later or later[0].labels != labels:
+        return None
+    if score <= later[0].score:
+        return 0.0
+    for one, next_one in pairwise(later):
+        if score <= next_one.score:
+            share = (score - one.score) / (next_one.score - one.score)
+            log_labels = math.log(one.labels) + share * math.log(next_one.labels / one.labels)
+            return math.exp(log_labels) - labels
+    return math.inf
+
+
+def _labels_of(point: CurvePoint) -> int:
+    return point.labels
