@@ -17,6 +17,7 @@ SMALL = {
     "evidence": ["runs/evidence", "--tables"],
     "gpu": [],
     "kills": ["--kills", "1", "--commands", "weigh"],
+    "learning_curves": ["runs/evidence", "--tasks", "acl_arc", "--draws", "1"],
     "mutation": [
         "--sample",
         "3",

@@ -173,31 +173,44 @@ def adapt(work: Path, adaptation: Adaptation) -> Path:
     return folder
 
 
-def probe(work: Path, task: str, model: str | Path, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Probe a model on a task: for each number of labels the mean of ten draws, which all models share.
-
-    Returns:
-        A row for each size, without what names the model.
-    """
+def labelled_vectors(
+    work: Path, task: str, model: str | Path
+) -> tuple[LabelledVectors, LabelledVectors]:
+    """Encode the texts whose labels are drawn, and those that are tested."""
     folder = work / "tasks" / task
     train = read_rows(folder / "train.jsonl")
     test = read_rows(folder / "test.jsonl")
     encoder = TransformerEncoder.of_checkpoint(str(model), ProbeSettings().max_tokens)
     vectors = encoder.encode([row["text"] for row in (*train, *test)]).cpu().numpy()
     names = sorted({row["label"] for row in (*train, *test)})
-    numbers = [names.index(row["label"]) for row in (*train, *test)]
     kind = SingleLabel(tuple(names))
-    labels = kind.gather(numbers)
-    count = len(train)
-    examples = [Example(row["id"], row["text"], 0, group=row["group"]) for row in train]
-    known = LabelledVectors(
-        vectors[:count],
-        labels[:count],
-        kind,
-        "accuracy",
-        text_keys(examples),
-        group_numbers(examples),
-    )
+    parts = []
+    for rows, start in ((train, 0), (test, len(train))):
+        examples = [Example(row["id"], row["text"], 0, group=row["group"]) for row in rows]
+        parts.append(
+            LabelledVectors(
+                vectors[start : start + len(rows)],
+                kind.gather([names.index(row["label"]) for row in rows]),
+                kind,
+                "accuracy",
+                text_keys(examples),
+                group_numbers(examples),
+            )
+        )
+    return parts[0], parts[1]
+
+
+def probe(work: Path, task: str, model: str | Path, sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """Probe a model on a task: for each number of labels the mean of ten draws, which all models share.
+
+    Returns:
+        A row for each size, without what names the model.
+    """
+    known, tested = labelled_vectors(work, task, model)
+    kind = known.kind
+    vectors = np.concatenate([known.vectors, tested.vectors])
+    labels = np.concatenate([known.labels, tested.labels])
+    count = len(known.labels)
     tests = np.arange(count, len(labels))
     rows = []
     for size in sizes:
