@@ -9,7 +9,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-FORMS = sorted((ROOT / ".github").rglob("*.yml")) + [ROOT / ".pre-commit-config.yaml"]
+FORMS = [*sorted((ROOT / ".github").rglob("*.yml")), ROOT / ".pre-commit-config.yaml"]
 
 
 def test_the_citation_has_the_version_of_the_package():
