@@ -17,7 +17,8 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, Trainer, Tr
 from dana.core.errors import DanaError
 from dana.core.rng import torch_seed
 from dana.encoders.transformer import TransformerEncoder
-from dana.finetuning.loop import EncodedSplit, run_seed
+from dana.finetuning.encoded_split import EncodedSplit
+from dana.finetuning.loop import run_seed
 from dana.models.heads import SelectedLogits
 from dana.models.varlen import NAME, calls, register
 from dana.tasks.card import load_card

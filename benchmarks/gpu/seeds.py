@@ -16,7 +16,8 @@ import torch
 from common import CUDA, DATA, DEVICE, attempt, say, sync
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from dana.finetuning.loop import EncodedSplit, order, run_seed
+from dana.finetuning.encoded_split import EncodedSplit
+from dana.finetuning.loop import order, run_seed
 from dana.models.classifier import new_classifier
 from dana.tasks.card import load_card
 from dana.tasks.examples import Example

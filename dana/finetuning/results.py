@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -118,7 +119,8 @@ def summarise(folders: Sequence[Path]) -> dict[str, Any]:
         folders: Folders of :func:`write_result`.
     """
     parts = [read_json(folder / METRICS) for folder in folders]
-    return {**parts[0], **_summary([row for part in parts for row in part["seeds"]])}
+    rows = list(chain.from_iterable(part["seeds"] for part in parts))
+    return {**parts[0], **_summary(rows)}
 
 
 def join_results(
@@ -136,49 +138,58 @@ def join_results(
         kind: Kind of the label.
         baselines: What simple models score on all texts.
     """
-    metrics = {
-        index: [read_json(part / METRICS) for part in seeds] for index, seeds in parts.items()
-    }
-    rows = [
-        {**row, ADAPTATION: index}
-        for index, seeds in metrics.items()
-        for part in seeds
-        for row in part["seeds"]
-    ]
-    tables = []
-    for index, seeds in parts.items():
-        for part in seeds:
+    rows: list[dict[str, Any]] = []
+    tables: list[pa.Table] = []
+    every: list[dict[str, Any]] = []
+    first_of_each: list[dict[str, Any]] = []
+    for index, folders in parts.items():
+        metrics_of_seeds = [read_json(part / METRICS) for part in folders]
+        first_of_each.append(metrics_of_seeds[0])
+        for part, metrics in zip(folders, metrics_of_seeds, strict=True):
+            every.append(metrics)
+            rows += [{**row, ADAPTATION: index} for row in metrics["seeds"]]
             table = pq.read_table(part / PREDICTIONS)
             column = pa.array([index] * len(table), pa.int64())
             tables.append(table.set_column(0, ADAPTATION, column))
-    table = pa.concat_tables(tables)
-    pq.write_table(table, folder / PREDICTIONS, compression="zstd")
-    every = [part for seeds in metrics.values() for part in seeds]
-    first_of_each = [seeds[0] for seeds in metrics.values()]
-    settings = {**every[0]["settings"], "seeds": [row["seed"] for row in rows]}
+    predictions = pa.concat_tables(tables)
+    pq.write_table(predictions, folder / PREDICTIONS, compression="zstd")
+    first = every[0]
+    settings = {**first["settings"], "seeds": [row["seed"] for row in rows]}
     content = {
-        **every[0],
+        **first,
         "settings": settings,
         "baselines": baselines,
         "adaptations": len(parts),
         "finetunings": len(rows) // len(parts),
         **_summary(rows),
     }
-    split_overlap = dict(every[0]["split_overlap"])
-    if every[0]["folds"] is not None:
+    split_overlap = dict(first["split_overlap"])
+    if first["folds"] is not None:
         for name in split_overlap.keys() - {"unseen_mean"}:
             split_overlap[name] = sum(part["split_overlap"][name] for part in first_of_each)
-        names = [name for part in first_of_each for name in part["untrained_labels"]]
-        content["untrained_labels"] = [*dict.fromkeys(names)]
-        full_texts = [part.get("full_texts") for part in first_of_each]
-        if None not in full_texts:
-            sums = {name: sum(part[name] for part in full_texts) for name in ("count", "of")}
-            content["full_texts"] = {**full_texts[0], **sums}
-        content["mean"] = _mean_of_folds(rows, table, kind, content["metric"])
+        content |= _sums_of_folds(first_of_each)
+        content["mean"] = _mean_of_folds(rows, predictions, kind, content["metric"])
     unseen_means = [part["split_overlap"]["unseen_mean"] for part in every]
     split_overlap["unseen_mean"] = None if None in unseen_means else fmean(unseen_means)
     content["split_overlap"] = split_overlap
     write_json(folder / METRICS, content)
+
+
+def _sums_of_folds(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the entries of ``metrics.json`` that all folds have together.
+
+    Args:
+        metrics: That of one seed of each fold.
+    """
+    untrained_labels: dict[str, None] = {}  # in the order in which they are met
+    for part in metrics:
+        untrained_labels |= dict.fromkeys(part["untrained_labels"])
+    sums: dict[str, Any] = {"untrained_labels": [*untrained_labels]}
+    full_texts = [part.get("full_texts") for part in metrics]
+    if None not in full_texts:
+        counts = {name: sum(part[name] for part in full_texts) for name in ("count", "of")}
+        sums["full_texts"] = {**full_texts[0], **counts}
+    return sums
 
 
 def _mean_of_folds(
@@ -215,46 +226,50 @@ def scores_of(
     result: SeedResult, task: TaskCard, test: Sequence[Example]
 ) -> tuple[dict[str, float], bool]:
     """Compute every metric of a seed on the test examples, and whether its model collapsed there."""
-    kind, label_values = task.label_kind, [example.label for example in test]
-    predictions, labels = (
-        kind.decode(result.outputs, kind.sizes(label_values)),
-        kind.gather(label_values),
-    )
-    return kind.scores(predictions, labels), kind.is_collapsed(predictions, labels, task.metric)
+    kind = task.label_kind
+    label_values = [example.label for example in test]
+    labels = kind.gather(label_values)
+    predictions = kind.decode(result.outputs, kind.sizes(label_values))
+    is_collapsed = kind.is_collapsed(predictions, labels, task.metric)
+    return kind.scores(predictions, labels), is_collapsed
 
 
 def results_table(metrics: dict[str, Any]) -> str:
     """Format ``metrics.json`` as text: one line per seed, with a mark if it collapsed, then mean and deviation."""
-    name, collapses = metrics["metric"], collapsed_seeds(metrics)
-    lines = [f"{'seed':<6} {name:>9} {'dev':>9} {'epoch':>6} {'seconds':>9}"]
+    collapsed = collapsed_seeds(metrics)
+    lines = [f"{'seed':<6} {metrics['metric']:>9} {'dev':>9} {'epoch':>6} {'seconds':>9}"]
     for row in metrics["seeds"]:
-        flag = (
-            "  collapsed: not above the largest class, or nearly one label"
-            if row["seed"] in collapses
-            else ""
-        )
         scores = f"{row['score']:>9.4f} {row['dev_score']:>9.4f}"
-        lines.append(f"{row['seed']:<6} {scores} {row['epoch']:>6} {row['seconds']:>9.1f}{flag}")
-    spread = f" \u00b1 {metrics['std']:.4f}" if metrics["std"] is not None else ""
-    count = f"n = {metrics['n']} seeds, standard deviation with ddof 1" if spread else "n = 1 seed"
-    lines.append(f"{'mean':<6} {metrics['mean']:>9.4f}{spread}  ({count})")
-    if baselines := metrics.get("baselines"):
-        lines.append(
-            f"baselines {', '.join(f'{name} {score:.4f}' for name, score in baselines.items())}"
-        )
+        line = f"{row['seed']:<6} {scores} {row['epoch']:>6} {row['seconds']:>9.1f}"
+        if row["seed"] in collapsed:
+            line += "  collapsed: not above the largest class, or nearly one label"
+        lines.append(line)
+    mean = f"{'mean':<6} {metrics['mean']:>9.4f}"
+    if metrics["std"] is None:
+        lines.append(f"{mean}  (n = 1 seed)")
+    else:
+        count = f"n = {metrics['n']} seeds, standard deviation with ddof 1"
+        lines.append(f"{mean} \u00b1 {metrics['std']:.4f}  ({count})")
+    baselines = metrics.get("baselines")
+    if baselines:
+        scores_by_name = [f"{name} {score:.4f}" for name, score in baselines.items()]
+        lines.append(f"baselines {', '.join(scores_by_name)}")
     return "\n".join(lines)
 
 
 def _row(result: SeedResult, task: TaskCard, test: Sequence[Example]) -> dict[str, Any]:
     scores, is_collapsed = scores_of(result, task, test)
-    row: dict[str, Any] = {ADAPTATION: 0, "seed": result.seed, "score": scores[task.metric]}
-    row |= {
+    return {
+        ADAPTATION: 0,
+        "seed": result.seed,
+        "score": scores[task.metric],
         "dev_score": result.dev_score,
         **scores,
         "degenerate": is_collapsed,
         "epoch": result.epoch,
+        "dev_scores": result.dev_scores,
+        "seconds": result.seconds,
     }
-    return row | {"dev_scores": result.dev_scores, "seconds": result.seconds}
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from dana.core.artifacts import Draft, write_text
 from dana.core.errors import ArtifactError
-from dana.finetuning.loop import MOST_WINDOWS
+from dana.finetuning.encoded_split import MOST_WINDOWS
 from dana.finetuning.results import SeedResult, scores_of
 from dana.models.classifier import BACKBONE, HEAD, Classifier, PooledClassifier, auto_class
 from dana.models.folder import (

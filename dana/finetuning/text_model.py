@@ -12,8 +12,9 @@ from dana.core.artifacts import read_manifest
 from dana.core.errors import ArtifactError, PluginError
 from dana.core.files import restore_folder
 from dana.core.logging import get_logger
+from dana.finetuning.encoded_split import EncodedSplit
 from dana.finetuning.likeness import HASHED_WORDS, Likeness
-from dana.finetuning.loop import EncodedSplit, predict, two_rows
+from dana.finetuning.loop import predict, two_rows
 from dana.finetuning.result_model import ResultModel, is_result, open_result
 from dana.finetuning.saved import SavedClassifier, open_classifier
 from dana.models.classifier import Classifier

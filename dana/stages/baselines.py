@@ -65,26 +65,31 @@ def baselines_stage(
         DataError: If the data is missing or does not fit the card.
     """
     task = settings.fields_of(load_card(card))
-    names = [name for name in names if name == "majority" or not task.label_kind.per_word]
-    names = [name for name in names if name != "vectors" or has_vectors(encoder)]
-    inputs: dict[str, Any] = {"task": task.decisive}
-    inputs |= {"data": source_digests(task.files(data, SPLITS)), "max_train": settings.max_train}
-    inputs |= {"partition": task.partition, "folds": folds} if task.partition else {}
-    identity = encoder_identity(ENCODERS.create(encoder)) if "vectors" in names else None
-
-    version = max((VERSIONS[name] for name in names), default=1)
+    if task.label_kind.per_word:
+        names = [name for name in names if name == "majority"]
+    if not has_vectors(encoder):
+        names = [name for name in names if name != "vectors"]
+    identity = None
+    if "vectors" in names:
+        identity = encoder_identity(ENCODERS.create(encoder))
+    depends_on = {
+        "task": task.decisive,
+        "data": source_digests(task.files(data, SPLITS)),
+        "max_train": settings.max_train,
+        "baselines": list(names),
+        "encoder": identity,
+        "version": max((VERSIONS[name] for name in names), default=1),
+    }
+    if task.partition:
+        depends_on |= {"partition": task.partition, "folds": folds}
 
     def write(draft: Draft) -> None:
-        splits = [read_splits(task, data, fold) for fold in (range(folds) if folds else [None])]
+        tested = range(folds) if folds else [None]
+        splits = [read_splits(task, data, fold) for fold in tested]
         for name in names:
             _write_baseline(draft.path / name, name, task, splits, settings.max_train, encoder)
 
-    return make(
-        out,
-        "baselines",
-        {**inputs, "baselines": names, "encoder": identity, "version": version},
-        write,
-    )
+    return make(out, "baselines", depends_on, write)
 
 
 def baseline_scores(
@@ -110,13 +115,11 @@ def _write_baseline(
     encoder: str,
 ) -> None:
     table, score = _test_baseline(name, task, folds, max_train, encoder)
-    metrics: dict[str, Any] = {
+    metrics = {
         "task": task.name,
         "metric": task.metric,
         "direction": task.direction,
         "kind": task.kind,
-    }
-    metrics |= {
         "labels": task.labels,
         "mean": score,
         "n": len(table),
@@ -139,21 +142,17 @@ def _test_baseline(
     for fold, split in enumerate(folds):
         test = split["test"]
         predictions = _predict(name, task, subset(split["train"], max_train), test, encoder)
-        ids, labels = [row.id for row in test], [row.label for row in test]
-        tables.append(
-            pa.table(
-                {
-                    "adaptation": [fold] * len(ids),
-                    "id": ids,
-                    "label": labels,
-                    "prediction": predictions,
-                }
-            )
-        )
+        columns = {
+            "adaptation": [fold] * len(test),
+            "id": [example.id for example in test],
+            "label": [example.label for example in test],
+            "prediction": predictions,
+        }
+        tables.append(pa.table(columns))
     table = pa.concat_tables(tables)
-    score = task.label_kind.scores(
-        *map(task.label_kind.labels_from, (table["prediction"], table["label"]))
-    )[task.metric]
+    kind = task.label_kind
+    predicted = kind.labels_from(table["prediction"])
+    score = kind.scores(predicted, kind.labels_from(table["label"]))[task.metric]
     log.info("baseline  %s %s: %s %.4f", task.name, name, task.metric, score)
     return table, score
 
@@ -162,20 +161,25 @@ def _predict(
     name: str, task: TaskCard, train: list[Example], test: list[Example], encoder: str
 ) -> list[Any]:
     """Fit a baseline to training examples and return its predictions for the test examples."""
+    kind = task.label_kind
     labels: list[Any] = [row.label for row in train]
-    counts = Counter(labels).most_common(1)
-    if task.label_kind.per_word:
+    if kind.per_word:
         [(tag, _)] = Counter(chain.from_iterable(labels)).most_common(1)
-        return [(tag,) * size for size in task.label_kind.sizes([row.label for row in test])]
-    enough = (
-        counts[0][1] if task.kind == DEFAULT else len(labels)
-    )  # of one class in each inner fold
-    if name == "majority" or len(set(labels)) < 2 or enough < INNER_FOLDS:
-        return [counts[0][0] if task.label_kind.has_labels else fmean(labels)] * len(test)
+        return [(tag,) * size for size in kind.sizes([row.label for row in test])]
+    [(most_frequent, count)] = Counter(labels).most_common(1)
+    # Each inner fold needs a text of one class.
+    divisible = count if task.kind == DEFAULT else len(labels)
+    if name == "majority" or len(set(labels)) < 2 or divisible < INNER_FOLDS:
+        constant = most_frequent if kind.has_labels else fmean(labels)
+        return [constant] * len(test)
     if name == "vectors":
         return _probe(task, train, test, encoder)
-    texts = [["\n".join(row.texts) for row in rows] for rows in (train, test)]
-    return _linear(task, texts[0], labels, texts[1])
+    return _linear(task, _lines(train), labels, _lines(test))
+
+
+def _lines(examples: Sequence[Example]) -> list[str]:
+    """Return each text; of a pair both, on lines of their own."""
+    return ["\n".join(example.texts) for example in examples]
 
 
 def _probe(task: TaskCard, train: list[Example], test: list[Example], encoder: str) -> list[Any]:
@@ -204,15 +208,16 @@ def _probe(task: TaskCard, train: list[Example], test: list[Example], encoder: s
     return predictions
 
 
-def _linear(task: TaskCard, train: Any, labels: list[Any], test: Any) -> list[Any]:
+def _linear(
+    task: TaskCard, train: Sequence[str], labels: list[Any], test: Sequence[str]
+) -> list[Any]:
     """Fit a linear model to words, its penalty chosen by folds of the training texts, and predict test texts."""
     loss_labels = task.label_kind.loss_labels(labels)
     predictions = fit_tfidf(task, train, np.squeeze(loss_labels)).predict(test)
-    return (
-        [tuple(np.flatnonzero(row).tolist()) for row in predictions]
-        if predictions.ndim > 1
-        else predictions.tolist()
-    )
+    if predictions.ndim == 1:
+        values: list[Any] = predictions.tolist()
+        return values
+    return [tuple(np.flatnonzero(row).tolist()) for row in predictions]
 
 
 def fit_tfidf(task: TaskCard, texts: Sequence[str], targets: np.ndarray) -> Any:

@@ -33,7 +33,8 @@ from dana.core.raw_files import RAW_FILES, RawFiles
 from dana.core.rng import generator
 from dana.corpus.documents import source_digests
 from dana.corpus.text import ENTITY_MARKERS, entity_markers
-from dana.finetuning.loop import MOST_WINDOWS, Callbacks, EncodedSplit, run_seed
+from dana.finetuning.encoded_split import MOST_WINDOWS, EncodedSplit
+from dana.finetuning.loop import Callbacks, run_seed
 from dana.finetuning.results import SeedResult, read_results, summarise, write_result
 from dana.finetuning.saved import write_model
 from dana.finetuning.settings import FinetuneSettings, checkpoint_entry

@@ -10,7 +10,8 @@ from transformers import AutoTokenizer
 from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError, DanaError
 from dana.finetuning import loop as finetuning_loop
-from dana.finetuning.loop import EncodedSplit, order, predict, run_seed, tokenise_words
+from dana.finetuning.encoded_split import EncodedSplit, tokenise_words
+from dana.finetuning.loop import order, predict, run_seed
 from dana.finetuning.results import (
     SeedResult,
     join_results,

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from dana.core.errors import ConfigError
 from dana.corpus.text import entity_markers
-from dana.finetuning.loop import EncodedSplit
+from dana.finetuning.encoded_split import EncodedSplit
 from dana.finetuning.settings import FinetuneSettings
 from dana.models.classifier import new_classifier
 from dana.models.folder import load_config

@@ -16,7 +16,7 @@ from transformers import (
 
 from dana.core.errors import ArtifactError
 from dana.core.rng import torch_seed
-from dana.finetuning.loop import EncodedSplit
+from dana.finetuning.encoded_split import EncodedSplit
 from dana.finetuning.saved import open_classifier, save_classifier
 from dana.models.classifier import (
     HEAD,

@@ -14,7 +14,7 @@ from toy_kinds import metrics
 
 from dana.core.errors import ConfigError
 from dana.encoders.transformer import TransformerEncoder
-from dana.finetuning.loop import MOST_WINDOWS, EncodedSplit
+from dana.finetuning.encoded_split import MOST_WINDOWS, EncodedSplit
 from dana.finetuning.result_model import Description, save_vectors, vectors_pipeline
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings
 from dana.finetuning.text_model import open_text_model
