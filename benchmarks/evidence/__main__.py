@@ -12,11 +12,12 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from loky import ProcessPoolExecutor
 from plan import (
     BASE,
     CHOSEN,
@@ -92,7 +93,7 @@ def run_steps(
     jobs: int,
     deadline: float,
 ) -> bool:
-    """Run steps side by side and write the rows of each as it ends.
+    """Run steps side by side, each in a process, and write the rows of each as it ends.
 
     Args:
         steps: A name and a function that returns the rows of some tasks, or None.
@@ -105,7 +106,7 @@ def run_steps(
     """
     running: dict[Future[Rows | None], tuple[str, float]] = {}
     rest = list(steps)
-    with ThreadPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs) as pool:
         while rest or running:
             while rest and len(running) < jobs and time.monotonic() < deadline:
                 name, step = rest.pop(0)
