@@ -20,6 +20,7 @@ STEPS = 50
 MAX_TOKENS = 128
 ADAPTATIONS = 8  # of each arm
 MODEL = "minilm"
+PRECISION = "bf16"  # of all trainings, on whatever device; the default of the CPU that began
 
 TRAIN_TEXTS = 2_000  # of a task, of which labels are drawn
 TEST_TEXTS = 4_000

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from plan import (
     DRAWS,
     MAX_TOKENS,
     MODEL,
+    PRECISION,
     RANDOM,
     SELECTION,
     SHUFFLED,
@@ -57,8 +59,10 @@ def dana(log: Path, *arguments: object) -> None:
     """Run a command of dana in a process of its own; end with its last lines if it fails."""
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "dana", *map(str, arguments)]
+    environment = os.environ | {"ACCELERATE_MIXED_PRECISION": PRECISION}
     with log.open("ab") as file:
-        code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT).returncode
+        done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
+    code = done.returncode
     if code:
         tail = log.read_text(encoding="utf-8", errors="replace")[-2_000:]
         raise SystemExit(f"{' '.join(command)} ended with {code}\n{tail}")
