@@ -32,6 +32,7 @@ from dana.models.heads import positions_of
 from dana.models.pooling import read_pooling
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
+from dana.selectors.base import FittedSelector
 from dana.stages.base import AUTO, SMALLEST, choose_base, default_steps
 from dana.stages.plan import summary_text
 from dana.stages.power import describe_smallest
@@ -511,32 +512,52 @@ def survey_pool(documents: Sequence[Document], texts: Sequence[str]) -> dict[str
         decontamination; ``like``, the share of a sample whose words are as near to the texts' as 90
         % of texts outside the fit are, by the selector ``lexical``; None with fewer than 60 texts.
     """
+    others = _without_texts(documents, texts)
+    like = None
+    if len(texts) >= FEWEST_TEXTS and others:
+        like = _share_alike(others, texts)
+    return {"overlap": len(documents) - len(others), "like": like}
+
+
+def _without_texts(documents: Sequence[Document], texts: Sequence[str]) -> list[Document]:
+    """Return the documents that hold none of the texts."""
     index = OverlapIndex.build({"texts": texts}, Hygiene().ngram, Hygiene().sentence)
-    others_of_block: list[Document] = []
+    others: list[Document] = []
     for block in document_blocks(documents):
-        rows = {overlap.row for overlap in index.find([document.text for document in block])}
-        others_of_block += [document for row, document in enumerate(block) if row not in rows]
-    survey: dict[str, Any] = {"overlap": len(documents) - len(others_of_block), "like": None}
-    if len(texts) < FEWEST_TEXTS or not others_of_block:
-        return survey
+        found = index.find([document.text for document in block])
+        rows = {overlap.row for overlap in found}
+        others += [document for row, document in enumerate(block) if row not in rows]
+    return others
+
+
+def _share_alike(documents: Sequence[Document], texts: Sequence[str]) -> float:
+    """Return the share of documents that score as the texts do that a selector was not fitted to.
+
+    Two thirds of the texts are fitted to; of the others 90 % set the bar.
+    """
     random = generator(0, "init", "pool")
     order = random.permutation(len(texts))[:MOST_SCORED]
     own_texts = [Document(str(row), "", strip_markers(texts[row])) for row in order]
-    sample = [
-        others_of_block[row] for row in random.permutation(len(others_of_block))[:MOST_SCORED]
-    ]
+    rows = random.permutation(len(documents))[:MOST_SCORED]
     third = len(own_texts) // 3
-    parts = (own_texts[third:], own_texts[:third], sample)
-    task, others, pool = (
-        Units.join(list(split_documents(part, Selection().splitter()))) for part in parts
-    )
+    fitted = _cut_into_units(own_texts[third:])
+    held_out = _cut_into_units(own_texts[:third])
+    pool = _cut_into_units([documents[row] for row in rows])
     selector = build_selector("lexical", "knn", Selection())
-    sizes = selector.samples(len(task)).items()
-    model = selector.fit(
-        task, {name: pool.rows(random.permutation(len(pool))[:size]) for name, size in sizes}, 0
-    )
-    near, far = (
-        np.bincount(units.owners, model.score(units)) / np.bincount(units.owners)
-        for units in (others, pool)
-    )
-    return survey | {"like": round(float((far <= np.nanquantile(near, LIKE)).mean()), 3)}
+    samples = {}
+    for name, size in selector.samples(len(fitted)).items():
+        samples[name] = pool.rows(random.permutation(len(pool))[:size])
+    model = selector.fit(fitted, samples, 0)
+    bar = np.nanquantile(_document_scores(model, held_out), LIKE)
+    is_alike = _document_scores(model, pool) <= bar
+    return round(float(is_alike.mean()), 3)
+
+
+def _cut_into_units(documents: Sequence[Document]) -> Units:
+    return Units.join(list(split_documents(documents, Selection().splitter())))
+
+
+def _document_scores(model: FittedSelector, units: Units) -> np.ndarray:
+    """Return the mean score of each document's units."""
+    counts = np.bincount(units.owners)
+    return np.asarray(np.bincount(units.owners, model.score(units)) / counts)

@@ -1,6 +1,7 @@
 """``dana run``: run a recipe as steps, from text to fine-tuned models, and report on the results."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -122,27 +123,25 @@ def _describe_tasks(settings: RunSettings, quick: bool = False) -> None:
     folds = count_folds(settings)
     has_texts = _has_texts_alone(settings)
     if has_texts:
-        hint = (
-            "arms are compared by the loss of held-out text (for labels: dana init, or a task card)"
-        )
-        log.info("task      %s has no labels: %s", settings.task, hint)
+        hint = "for labels: dana init, or a task card"
+        what = f"has no labels: arms are compared by the loss of held-out text ({hint})"
+        log.info("task      %s %s", settings.task, what)
     cards = settings.cards
     if not cards and settings.harvest is None and not has_texts:
         cards = [settings.task]
     for name in cards:
-        task = settings.finetune.fields_of(load_card(name))
-        count = _count_adaptations(settings, {name: folds[name]} if name in folds else {})
-        for number, line in enumerate(
-            describe_power(
-                task,
-                settings.data,
-                count=count,
-                quick=min(count, QUICK_ADAPTATIONS) if quick else None,
-                is_folded=name in folds,
-                is_probed=settings.probe.enabled,
-                max_train=settings.finetune.max_train,
-            )
-        ):
+        own_folds = {name: folds[name]} if name in folds else {}
+        count = _count_adaptations(settings, own_folds)
+        lines = describe_power(
+            settings.finetune.fields_of(load_card(name)),
+            settings.data,
+            count=count,
+            quick=min(count, QUICK_ADAPTATIONS) if quick else None,
+            is_folded=name in folds,
+            is_probed=settings.probe.enabled,
+            max_train=settings.finetune.max_train,
+        )
+        for number, line in enumerate(lines):
             log.info("%-9s %s", "" if number else "task", line)
 
 
@@ -171,26 +170,30 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
         DanaError: If a component is unknown; names the arm.
     """
     check_seeds(settings)
-    model = settings.model
-    for key, check in (
-        ("model", lambda: model and (load_config(model), read_pooling(model))),
-        ("selection", settings.selection.splitter),
-    ):
-        try:
-            check()
-        except DanaError as error:
-            raise type(error)(f"{key}: {error}") from error
+    with naming("model"):
+        if settings.model:
+            load_config(settings.model)
+            read_pooling(settings.model)
+    with naming("selection"):
+        settings.selection.splitter()
     selectors = {}
     for arm in settings.described_arms:
         if arm.selects:
-            try:
+            with naming(f"arms.{arm.name}"):
                 selectors[arm.name] = _selector_of(arm, settings)
-            except DanaError as error:
-                raise type(error)(f"arms.{arm.name}: {error}") from error
     steps = list(_steps(settings, selectors, quick))
     if settings.final:
         steps = _with_model(steps, settings, selectors, quick)
     return Run(Path(settings.out), tuple(steps))
+
+
+@contextmanager
+def naming(key: str) -> Iterator[None]:
+    """Begin the message of an error with the key of the recipe that it is about."""
+    try:
+        yield
+    except DanaError as error:
+        raise type(error)(f"{key}: {error}") from error
 
 
 def _with_model(
@@ -527,17 +530,18 @@ def _task_steps(
         fold: The fold, which names steps and folders.
         tested: The fold whose texts are left out, if it has another number.
     """
-    out, ending = folder_of_fold(Path(settings.out), fold), suffix(fold)
+    folder = folder_of_fold(Path(settings.out), fold)
+    ending = suffix(fold)
     if fold:
         left_out = fold if tested is None else tested
-        arguments = {"settings": texts, "folder": out / "target", "fold": left_out}
+        arguments = {"settings": texts, "folder": folder / "target", "fold": left_out}
         yield Step(f"texts{ending}", "dana.stages.texts:read_target", arguments, ("texts",))
     if any(detector == "auto" for _, detector in selectors.values()):
         weigh = WeighSettings(beta=settings.weigh.share)
         ranking = replace(
             texts, selection=settings.selection, ranking=settings.ranking, weigh=weigh
         )
-        arguments = {"settings": ranking, "fold_folder": out}
+        arguments = {"settings": ranking, "fold_folder": folder}
         yield Step(f"rank{ending}", f"{__name__}:rank_texts", arguments, (f"texts{ending}",))
 
 
@@ -568,104 +572,138 @@ def _weights(
         index: Index of the adaptation.
         fold: Fold that its target text leaves out.
     """
-    out = Path(settings.out)
-    ending = suffix(index)
-    arms_of = folder_of_fold(out, index)
     owners: dict[tuple[str, str], str] = {}
     for name, specs in selectors.items():
         owners.setdefault(specs, name)
-    score_steps: dict[tuple[str, str], str] = {}
+    scored: set[tuple[str, str]] = set()
     for arm in arms:
         if not arm.selects:
             continue
-        selector, detector = selectors[arm.name]
-        folder = arms_of / "arms" / arm.name
-        if (selector, detector) not in score_steps:
-            owner = owners[selector, detector]
-            name = f"score/{owner}{ending}"
-            score_steps[selector, detector] = name
-            is_own = selector == settings.selector_spec and detector in ("", settings.detector)
-            scores = arms_of / "arms" / owner / "scores"
-            if is_own:
-                scores = arms_of / "scores"  # where dana score writes
-            arguments = {
-                "out": out,
-                "fold_folder": folder_of_fold(out, fold),
-                "selector": selector,
-                "detector": detector,
-            }
-            arguments |= {"folder": scores, "allowed": settings.allow_below_chance}
-            after = (f"{'rank' if detector == 'auto' else 'texts'}{suffix(fold)}",)
-            yield Step(
-                name,
-                "dana.stages.score:score_read",
-                {**arguments, "selection": settings.selection},
-                after,
-            )
-        scores_of = OutputOf(score_steps[selector, detector])
-        arguments = {"scores": scores_of, "pool": out / "pool", "settings": arm.weigh}
-        arguments |= {"allowed": settings.allow_below_chance}
-        if arm.weigh and arm.weigh.balance:
-            table = parse_balance(arm.weigh.balance).table
-            is_known = table in tables or part_files(out / table) or part_files(Path(table))
-            require(
-                bool(is_known),
-                "balance",
-                arm.weigh.balance,
-                f"a table of groups, in {out} or at a path",
-            )
-            arguments |= {"groups": OutputOf(table)} if table in tables else {}
-        stage, labels = "dana.stages.weigh:weigh_stage", {"arm": arm.name}
-        yield Step(
-            f"weigh/{arm.name}{ending}",
-            stage,
-            {**arguments, "folder": folder / "weights"},
-            labels=labels,
-        )
+        specs = selectors[arm.name]
+        score_step = _score_step(settings, owners[specs], specs, index, fold)
+        if specs not in scored:
+            scored.add(specs)
+            yield score_step
+        yield _weigh_step(settings, arm, score_step.name, tables, index)
+
+
+def _score_step(
+    settings: RunSettings, owner: str, specs: tuple[str, str], index: int, fold: int
+) -> Step:
+    """Make the step that scores the pool.
+
+    Args:
+        settings: Settings of the run.
+        owner: Name of the arm that the scores are named after.
+        specs: Specs of its selector and detector.
+        index: Index of the adaptation.
+        fold: Fold that its target text leaves out.
+    """
+    selector, detector = specs
+    out = Path(settings.out)
+    arms_of_adaptation = folder_of_fold(out, index)
+    scores = arms_of_adaptation / "arms" / owner / "scores"
+    if selector == settings.selector_spec and detector in ("", settings.detector):
+        scores = arms_of_adaptation / "scores"  # where dana score writes
+    arguments = {
+        "out": out,
+        "fold_folder": folder_of_fold(out, fold),
+        "selector": selector,
+        "detector": detector,
+        "folder": scores,
+        "allowed": settings.allow_below_chance,
+        "selection": settings.selection,
+    }
+    before = "rank" if detector == "auto" else "texts"
+    return Step(
+        f"score/{owner}{suffix(index)}",
+        "dana.stages.score:score_read",
+        arguments,
+        (f"{before}{suffix(fold)}",),
+    )
+
+
+def _weigh_step(
+    settings: RunSettings, arm: Arm, score_step: str, tables: Collection[str], index: int
+) -> Step:
+    """Make the step that turns the scores of an arm into weights.
+
+    Args:
+        settings: Settings of the run.
+        arm: The arm.
+        score_step: Name of the step that makes its scores.
+        tables: Names of the steps of studies.
+        index: Index of the adaptation.
+
+    Raises:
+        ConfigError: If the arm balances its budget over a table that is not there.
+    """
+    out = Path(settings.out)
+    arguments = {
+        "scores": OutputOf(score_step),
+        "pool": out / "pool",
+        "settings": arm.weigh,
+        "allowed": settings.allow_below_chance,
+        "folder": folder_of_fold(out, index) / "arms" / arm.name / "weights",
+    }
+    if arm.weigh and arm.weigh.balance:
+        table = parse_balance(arm.weigh.balance).table
+        is_known = table in tables or part_files(out / table) or part_files(Path(table))
+        what = f"a table of groups, in {out} or at a path"
+        require(bool(is_known), "balance", arm.weigh.balance, what)
+        if table in tables:
+            arguments["groups"] = OutputOf(table)
+    return Step(
+        f"weigh/{arm.name}{suffix(index)}",
+        "dana.stages.weigh:weigh_stage",
+        arguments,
+        labels={"arm": arm.name},
+    )
 
 
 def _adapt_steps(
     settings: RunSettings, arms: Sequence[Arm], index: int, fold: int
 ) -> Iterator[Step]:
     """Yield the steps that look at the text of each selection, and adapt each arm's model, for one adaptation."""
-    out, ending = Path(settings.out), suffix(index)
-    held_out = {
-        "target_heldout": held_out_folders(folder_of_fold(out, fold))[0],
-        "pool_heldout": held_out_folders(out)[1],
-    }
-    after, selections = (f"texts{suffix(fold)}",), []
+    out = Path(settings.out)
+    ending = suffix(index)
+    before = (f"texts{suffix(fold)}",)
+    looked_at = []
     for arm in arms:
         if not arm.mix:
             continue
-        folder, labels = folder_of_fold(out, index) / "arms" / arm.name, {"arm": arm.name}
-        arguments: dict[str, Any] = {
-            "model": OutputOf(f"adapt/{arm.after}{ending}" if arm.after else "base"),
+        folder = folder_of_fold(out, index) / "arms" / arm.name
+        labels = {"arm": arm.name}
+        inputs = {
             "pool": out / "pool",
             "weights": OutputOf(f"weigh/{arm.name}{ending}") if arm.selects else None,
-            "settings": arm.adapt,
-            **held_out,
+            "target_heldout": held_out_folders(folder_of_fold(out, fold))[0],
+            "pool_heldout": held_out_folders(out)[1],
         }
-        selection = arm.selector, arm.detector, arm.weigh
-        if arm.selects and not is_control(arm.name) and selection not in selections:
-            selections.append(selection)
-            gate = arguments | {"model": OutputOf("base"), "out": folder / "gate"}
-            gate["settings"] = without_pilot(arm.adapt)
-            yield Step(
-                f"gate/{arm.name}{ending}", "dana.stages.gate:gate_stage", gate, after, labels
-            )
+        selection = (arm.selector, arm.detector, arm.weigh)
+        if arm.selects and not is_control(arm.name) and selection not in looked_at:
+            looked_at.append(selection)
+            gate = {
+                **inputs,
+                "model": OutputOf("base"),
+                "settings": without_pilot(arm.adapt),
+                "out": folder / "gate",
+            }
+            stage = "dana.stages.gate:gate_stage"
+            yield Step(f"gate/{arm.name}{ending}", stage, gate, before, labels)
+        training: dict[str, Any] = {
+            **inputs,
+            "model": OutputOf(f"adapt/{arm.after}{ending}" if arm.after else "base"),
+            "settings": arm.adapt,
+            "out": folder / "adapted",
+        }
         stage = "dana.stages.training:adapt_stage"
         if arm.adapt.is_auto:
             stage = "dana.stages.pilot:adapt_chosen"
-            arguments["pilot"] = OutputOf(pilot_name(settings, index))
+            training["pilot"] = OutputOf(pilot_name(settings, index))
         if without_pilot(arm.adapt).make_objective().cuts_sentences:
-            arguments["language"] = settings.selection.language
-        yield Step(
-            f"adapt/{arm.name}{ending}",
-            stage,
-            arguments | {"out": folder / "adapted"},
-            after,
-            labels,
-        )
+            training["language"] = settings.selection.language
+        yield Step(f"adapt/{arm.name}{ending}", stage, training, before, labels)
 
 
 def read_texts(settings: RunSettings) -> Artifact:
@@ -680,10 +718,13 @@ def rank_texts(settings: RunSettings, fold_folder: Path) -> Artifact:
         settings: Settings of the run.
         fold_folder: Folder with the target text, which gets the ranking.
     """
-    task, pool = TargetText.open(fold_folder / "target"), PoolText.open(Path(settings.out) / "pool")
-    budget = settings.weigh.share
     ranking = rank_stage(
-        task, pool, settings.selection, settings.ranking, fold_folder / RANKING, budget
+        TargetText.open(fold_folder / "target"),
+        PoolText.open(Path(settings.out) / "pool"),
+        settings.selection,
+        settings.ranking,
+        fold_folder / RANKING,
+        settings.weigh.share,
     )
     log.info("%s", comparison_text(ranking.manifest))
     return ranking
@@ -704,11 +745,13 @@ def base_model(
     Returns:
         Folder or Hub name of the model; that of `model` if it has a language-model head.
     """
-    pool, held_out = out / "pool", held_out_folders(out)
-    held_out_stage(pool, held_out[1])
+    pool = out / "pool"
+    of_target, of_pool = held_out_folders(out)
+    held_out_stage(pool, of_pool)
     if model is None:
-        base = str(pretrain_stage(size, pool, *held_out, pretrain, out / "base").path)
+        trained = pretrain_stage(size, pool, of_target, of_pool, pretrain, out / "base")
+        base = str(trained.path)
     else:
-        base = head_stage(model, TrainingData(pool, None, *held_out), adapt, out / "base")
+        base = head_stage(model, TrainingData(pool, None, of_target, of_pool), adapt, out / "base")
     pack_stage(pool, load_own_tokenizer(base))
     return base
