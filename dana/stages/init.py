@@ -32,7 +32,6 @@ from dana.models.heads import positions_of
 from dana.models.pooling import read_pooling
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
-from dana.selectors.base import FittedSelector
 from dana.stages.base import AUTO, SMALLEST, choose_base, default_steps
 from dana.stages.plan import summary_text
 from dana.stages.power import describe_smallest
@@ -548,8 +547,8 @@ def _share_alike(documents: Sequence[Document], texts: Sequence[str]) -> float:
     for name, size in selector.samples(len(fitted)).items():
         samples[name] = pool.rows(random.permutation(len(pool))[:size])
     model = selector.fit(fitted, samples, 0)
-    bar = np.nanquantile(_document_scores(model, held_out), LIKE)
-    is_alike = _document_scores(model, pool) <= bar
+    bar = np.nanquantile(_by_document(model.score(held_out), held_out), LIKE)
+    is_alike = _by_document(model.score(pool), pool) <= bar
     return round(float(is_alike.mean()), 3)
 
 
@@ -557,7 +556,9 @@ def _cut_into_units(documents: Sequence[Document]) -> Units:
     return Units.join(list(split_documents(documents, Selection().splitter())))
 
 
-def _document_scores(model: FittedSelector, units: Units) -> np.ndarray:
+def _by_document(scores: np.ndarray, units: Units) -> np.ndarray:
     """Return the mean score of each document's units."""
+    sums = np.bincount(units.owners, scores)
     counts = np.bincount(units.owners)
-    return np.asarray(np.bincount(units.owners, model.score(units)) / counts)
+    means: np.ndarray = sums / counts
+    return means
