@@ -21,8 +21,8 @@ from plan import TASKS
 from steps import labelled_vectors
 from texts import prepare_task
 
+from dana.core.learning_curve import CurvePoint, forecast_gain
 from dana.core.text_table import tabulate
-from dana.finetuning.learning_curve import CurvePoint, forecast_gain
 from dana.finetuning.probe import choose_strength, draw_labels, probe_scores
 from dana.models.folder import resolve_model
 

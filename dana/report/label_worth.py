@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from dana.finetuning.learning_curve import CurvePoint, forecast_gain, labels_worth
+from dana.core.learning_curve import CurvePoint, forecast_gain, labels_worth
 from dana.report.probes import LINEAR, ProbeResult
 from dana.report.verdicts import main_arms
 

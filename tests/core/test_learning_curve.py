@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dana.finetuning.learning_curve import CurvePoint, forecast_gain, labels_worth
+from dana.core.learning_curve import CurvePoint, forecast_gain, labels_worth
 
 SIZES = (50, 100, 200, 400)
 
