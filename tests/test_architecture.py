@@ -60,6 +60,7 @@ ALLOWED = {
     "recipes": {"cli", "core", "corpus", "encoders", "models", "scoring", "stages", "studies"},
     "benchmarks": {
         "core",
+        "corpus",
         "detectors",
         "encoders",
         "finetuning",
