@@ -185,8 +185,8 @@ def _sums_of_folds(metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for part in metrics:
         untrained_labels |= dict.fromkeys(part["untrained_labels"])
     sums: dict[str, Any] = {"untrained_labels": [*untrained_labels]}
-    full_texts = [part.get("full_texts") for part in metrics]
-    if None not in full_texts:
+    if all(part.get("full_texts") is not None for part in metrics):
+        full_texts = [part["full_texts"] for part in metrics]
         counts = {name: sum(part[name] for part in full_texts) for name in ("count", "of")}
         sums["full_texts"] = {**full_texts[0], **counts}
     return sums
