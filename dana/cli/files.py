@@ -38,14 +38,17 @@ def _list(args: argparse.Namespace) -> dict[str, Any]:
     from dana.core.registry import Registry, is_importable
 
     rows = []
-    for kind in [args.kind] if args.kind else KINDS:
+    kinds = [args.kind] if args.kind else KINDS
+    for kind in kinds:
         registry = Registry(f"dana.{kind}s")
         for name, claims in registry.entries().items():
             try:
                 description = (registry.load(name).__doc__ or "").strip().partition("\n")[0]
             except PluginError as error:
+                description = f"broken: {error}"
                 absent = [claim.module for claim in claims if not is_importable(claim.module)]
-                description = f"missing: no module {absent[0]}" if absent else f"broken: {error}"
+                if absent:
+                    description = f"missing: no module {absent[0]}"
             package = claims[0].dist.name if claims[0].dist else "?"
             rows.append(
                 {"kind": kind, "name": name, "package": package, "description": description}
@@ -59,7 +62,9 @@ def _check(args: argparse.Namespace) -> None:
     from dana.core.errors import PluginError
 
     room = "train" if args.kind == "objective" else "selectors"
-    results = getattr(import_module(f"dana.{room}.checks"), f"check_{args.kind}")(args.name)
+    checks = import_module(f"dana.{room}.checks")
+    check = getattr(checks, f"check_{args.kind}")
+    results = check(args.name)
     print("\n".join(map(str, results)))
     failures = sum(not result.passed for result in results)
     if failures:
@@ -129,18 +134,13 @@ def _pack(args: argparse.Namespace) -> None:
     from dana.stages.pack import pack_for
 
     settings = settings_from(args)
-    require(
-        bool(settings.model),
-        "--model",
-        settings.model,
-        "the checkpoint of the tokenizer: a folder or a Hub name",
-    )
+    form = "the checkpoint of the tokenizer: a folder or a Hub name"
+    require(bool(settings.model), "--model", settings.model, form)
     model = str(settings.model)
     artifact = call_remaking(lambda: pack_for(model, args.folder / "pool"), args.remake)
     counts = artifact.manifest["counts"]
-    print(
-        f"written: {artifact.path} ({counts['tokens']:,} tokens of {counts['documents']:,} documents)"
-    )
+    size = f"{counts['tokens']:,} tokens of {counts['documents']:,} documents"
+    print(f"written: {artifact.path} ({size})")
     print(next_command("adapt", args.folder, "--model", settings.model))
 
 

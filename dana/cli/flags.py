@@ -1,4 +1,7 @@
-"""Define commands and flags: each flag fills one setting, whose description and default are its ``--help`` line."""
+"""Define commands and flags.
+
+Each flag fills one setting, whose description and default are its ``--help`` line.
+"""
 
 import argparse
 import inspect
@@ -43,8 +46,13 @@ def plain_flags(names: str, section: str = "") -> list[Flag]:
         names: Names in words; one that ends in ``+`` takes several values.
         section: Section of the settings, with a dot.
     """
-    keys = [(name.rstrip("+"), MANY if name.endswith("+") else {}) for name in names.split()]
-    return [Flag(f"--{key.replace('_', '-')}", section + key, "", options) for key, options in keys]
+    flags = []
+    for name in names.split():
+        key = name.rstrip("+")
+        flag = f"--{key.replace('_', '-')}"
+        options = MANY if name.endswith("+") else {}
+        flags.append(Flag(flag, section + key, options=options))
+    return flags
 
 
 def add_command(
@@ -79,10 +87,8 @@ def add_command(
             "folder", type=local_folder, metavar="DIR", help=f"a run's folder, with {folder}"
         )
     for flag in flags:
-        texts: dict[str, Any] = {
-            "help": flag.text or flag.setting,
-            "metavar": flag.name[2:].replace("-", "_").upper(),
-        }
+        texts: dict[str, Any] = {"help": flag.text or flag.setting}
+        texts["metavar"] = flag.name.removeprefix("--").replace("-", "_").upper()
         parser.add_argument(
             flag.name, action=FillSetting, dest=flag.setting, **texts, **flag.options
         )
@@ -101,15 +107,18 @@ def add_command(
             "--json", action="store_true", help="print one JSON object; all else goes to stderr"
         )
     flag_names = {flag.setting: flag.name for flag in flags}
-    read = (
-        []
-        if reads is None
-        else [*dict.fromkeys(setting.partition(".")[0] for setting in flag_names), *reads]
-    )
+    sections: list[str] = []  # which the command uses; empty for all
+    if reads is not None:
+        own_sections = dict.fromkeys(setting.partition(".")[0] for setting in flag_names)
+        sections = [*own_sections, *reads]
     parser.set_defaults(
-        run=run, command=parser.prog.removeprefix("dana "), flags=flag_names, reads=read
+        run=run,
+        command=parser.prog.removeprefix("dana "),
+        flags=flag_names,
+        reads=sections,
+        processes=False,
+        json=False,
     )
-    parser.set_defaults(processes=False, json=False)
     return parser
 
 
@@ -148,11 +157,8 @@ def add_group(add: AddCommand, name: str, text: str) -> AddCommand:
     Returns:
         Function that adds a subcommand.
     """
-    return (
-        add(name, help=text, description=text)
-        .add_subparsers(required=True, metavar="ACTION")
-        .add_parser
-    )
+    parser = add(name, help=text, description=text)
+    return parser.add_subparsers(required=True, metavar="ACTION").add_parser
 
 
 def local_folder(text: str) -> Path:
@@ -177,29 +183,36 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print one line and exit with code 2."""
+        text = without_secrets(message)
         choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message)
-        near = _nearest_command(self, choice[1], re.findall(r"[\w-]+", choice[2])) if choice else ""
-        reason = missing_studies().get(choice[1].replace("-", "_")) if choice else None
-        text = (
-            f"study {choice[1]}: {reason}"
-            if choice and reason
-            else without_secrets(f"{message}{near}")
-        )
+        if choice is not None:
+            word, choices = choice.groups()
+            near = _nearest_command(self, word, re.findall(r"[\w-]+", choices))
+            text = without_secrets(f"{message}{near}")
+            reason = missing_studies().get(word.replace("-", "_"))
+            if reason:
+                text = f"study {word}: {reason}"
         self.exit(2, f"dana: error: {text}; see {self.prog} --help\n")
 
 
 def _nearest_command(parser: argparse.ArgumentParser, word: str, choices: Sequence[str]) -> str:
     """Suggest the command that has a word's name in a group, else the nearest of the choices."""
-    groups = [action.choices for action in parser._actions if isinstance(action.choices, dict)]
-    inner = [
-        f"{name} {command}"
-        for group in groups
-        for name, subparser in group.items()
-        for action in subparser._actions
-        for command in (action.choices if isinstance(action.choices, dict) else ())
-    ]
-    paths = {path.rpartition(" ")[2]: path for path in inner}
-    return f"; did you mean '{paths[word]}'?" if word in paths else nearest(word, choices)
+    paths = {}
+    for name, subparser in _subparsers(parser).items():
+        for command in _subparsers(subparser):
+            paths[command] = f"{name} {command}"
+    if word in paths:
+        return f"; did you mean '{paths[word]}'?"
+    return nearest(word, choices)
+
+
+def _subparsers(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the commands of a parser with their parsers."""
+    commands = {}
+    for action in parser._actions:
+        if isinstance(action.choices, dict):
+            commands.update(action.choices)
+    return commands
 
 
 class FillSetting(argparse.Action):
@@ -227,11 +240,15 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         if "(default" not in text and setting.default not in (None, "", []):
             notes.append(f"default: {_plain(setting.default)}")
         note = "; ".join(filter(None, notes))
-        return (f"{text} ({note})" if note else text).replace("%", "%%")
+        if note:
+            text = f"{text} ({note})"
+        return text.replace("%", "%%")
 
 
 def _plain(value: Any) -> str:
     """Format a default as it would be typed."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value)

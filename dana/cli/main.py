@@ -54,7 +54,10 @@ without data of yours:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 1 for warnings of a strict check, 2 for errors, 75 after a stop."""
+    """Run one command and return its exit code.
+
+    It is 0, 1 for warnings of a strict check, 2 for errors, and 75 after a stop.
+    """
     words = sys.argv[1:] if arguments is None else list(arguments)
     return _answer(lambda: build_parser(words), words)
 
@@ -74,7 +77,8 @@ def run_script(
     """
     add_dry_run(parser)
     parser.set_defaults(run=run, json=False, processes=False, verbose=False)
-    return _answer(lambda: parser, sys.argv[1:] if arguments is None else list(arguments))
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    return _answer(lambda: parser, words)
 
 
 def _answer(build: Callable[[], argparse.ArgumentParser], words: list[str]) -> int:
@@ -83,18 +87,15 @@ def _answer(build: Callable[[], argparse.ArgumentParser], words: list[str]) -> i
     args = argparse.Namespace()
     try:
         with report_errors_once():
-            with (
-                nullcontext() if is_main_process() else redirect_stderr(io.StringIO())
-            ):  # print usage once
+            with _errors_of_first_process():
                 build().parse_args(words, args)
             _check_not_empty(words)
             setup(args.verbose)
             use_all_cores()
-            if others := other_owners():
-                log.warning(
-                    "%s also brings a package dana, which may overwrite this one",
-                    " and ".join(others),
-                )
+            others = other_owners()
+            if others:
+                message = "%s also brings a package dana, which may overwrite this one"
+                log.warning(message, " and ".join(others))
             _run(args)
         return 0
     except FirstProcessError as error:
@@ -113,6 +114,13 @@ def _answer(build: Callable[[], argparse.ArgumentParser], words: list[str]) -> i
         return 130
 
 
+def _errors_of_first_process() -> AbstractContextManager[object]:
+    """Return a context in which only the first process writes errors, so that they come once."""
+    if is_main_process():
+        return nullcontext()
+    return redirect_stderr(io.StringIO())
+
+
 def _write_utf8() -> None:
     """Write both standard streams in UTF-8 whatever the locale, so that no text ends a command.
 
@@ -124,14 +132,16 @@ def _write_utf8() -> None:
 
 
 def _describe(error: Exception) -> str:
-    """Say in a line what the user can mend: a setting, a full disk, a folder without permission, too much data."""
-    if isinstance(error, OSError):
-        return without_secrets(
-            f"{f'{error.filename}: ' if error.filename else ''}{error.strerror or error}"
-        )
-    return (
-        f"out of memory: {error or 'no details'}" if isinstance(error, MemoryError) else str(error)
-    )
+    """Say in a line what the user can mend.
+
+    It is a setting, a full disk, a folder without permission, or too much data.
+    """
+    if isinstance(error, MemoryError):
+        return f"out of memory: {error or 'no details'}"
+    if not isinstance(error, OSError):
+        return str(error)
+    place = f"{error.filename}: " if error.filename else ""
+    return without_secrets(f"{place}{error.strerror or error}")
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -154,7 +164,7 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _heartbeat(args: argparse.Namespace) -> AbstractContextManager[object]:
-    """Return a context in which a command of many parts says that it is at work; of others nothing."""
+    """Return a context in which a command of many parts says that it is at work."""
     if getattr(args, "beats", "") == "":
         return nullcontext()
     start = time.monotonic()
@@ -168,16 +178,21 @@ def _heartbeat(args: argparse.Namespace) -> AbstractContextManager[object]:
 
 
 def _check_not_empty(words: Sequence[str]) -> None:
-    """Refuse empty arguments: mostly unset shell variables, which as a path would mean the working directory.
+    """Refuse empty arguments.
+
+    Most are unset shell variables, which as a path would mean the working directory.
 
     Raises:
         ConfigError: Names the flag, or the word before the empty argument.
     """
     for before, argument in zip(["dana", *words], words, strict=False):
-        flag, equals, value = (
-            argument.partition("=") if argument.startswith("--") else (before, "=", argument)
-        )
-        if equals and not value.strip():
+        flag = before
+        value = argument
+        if argument.startswith("--"):
+            flag, equals, value = argument.partition("=")
+            if not equals:  # the value is the next argument
+                continue
+        if not value.strip():
             raise ConfigError(f"{flag} '': is empty; give a value or remove it")
 
 
@@ -188,7 +203,10 @@ def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParse
         words: The typed words. Commands of studies are loaded only if they are among them; the
             others have only their line in ``dana --help``. None loads all.
     """
-    text = "Find the text of a pool that looks like yours, adapt a language model to it, measure the gain."
+    text = (
+        "Find the text of a pool that looks like yours, adapt a language model to it, "
+        "measure the gain."
+    )
     parser = Parser(
         prog="dana", description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -198,22 +216,20 @@ def build_parser(words: Collection[str] | None = None) -> argparse.ArgumentParse
 
     for group in (add_runs, add_selection, add_training, add_tasks, add_plugins):
         group(commands.add_parser)
-    parts = {name for study in studies() for name in study.commands}
-    study_add = add_group(
-        commands.add_parser, "studies", f"experiments: {', '.join(sorted(parts))}"
-    )
+    not_added = {name for study in studies() for name in study.commands}
+    experiments = f"experiments: {', '.join(sorted(not_added))}"
+    study_add = add_group(commands.add_parser, "studies", experiments)
     add_files(commands.add_parser)
     left_out = dict(missing_studies())
     for study in studies():
         for name, (line, target) in study.commands.items():
-            if name not in parts:
+            if name not in not_added:
                 left_out[f"{study.name} {name}"] = "another study has a command of this name"
             elif words is None or name in words:
                 load_object(target)(study_add)
             else:
                 study_add(name, help=line)
-            parts.discard(name)
-    parser.epilog = "\n".join(
-        [EPILOG, *(f"missing study {name}: {reason}" for name, reason in left_out.items())]
-    )
+            not_added.discard(name)
+    missing = [f"missing study {name}: {reason}" for name, reason in left_out.items()]
+    parser.epilog = "\n".join([EPILOG, *missing])
     return parser

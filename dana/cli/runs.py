@@ -28,9 +28,15 @@ next, on your own labelled texts (a table: CSV, JSON lines, Parquet, Excel) and 
   dana init YOUR_TABLE.csv --pool YOUR_POOL/
   dana run YOUR_TABLE --quick"""
 COLUMNS = {
-    "text": "column of the text, of the pool too (default: text, or else the column with the most words)",
+    "text": (
+        "column of the text, of the pool too (default: text, or else the column with the most "
+        "words)"
+    ),
     "text-pair": "column of the second text, for labels of pairs of texts",
-    "group": "column of a group, for example an author, whose texts stay in one fold (default: one so named; none: no)",
+    "group": (
+        "column of a group, for example an author, whose texts stay in one fold (default: one so "
+        "named; none: no)"
+    ),
 }
 
 
@@ -48,8 +54,8 @@ def add_runs(add: AddCommand) -> None:
     init = add_command(add, "init", _init, settings=False)
     init.set_defaults(beats="dana init")
     table = (
-        "labelled texts: CSV, TSV, JSON, Parquet, Excel, packed or not, a folder of Arrow files, or "
-        "one with a folder of text files per label; - is standard input"
+        "labelled texts: CSV, TSV, JSON, Parquet, Excel, packed or not, a folder of Arrow files, "
+        "or one with a folder of text files per label; - is standard input"
     )
     init.add_argument("table", metavar="TABLE", help=table)
     init.add_argument(
@@ -175,10 +181,9 @@ def _init(args: argparse.Namespace) -> None:
     from dana.stages.init import init
     from dana.stages.settings import inputs_from
 
-    options = {
-        name.replace("-", "_"): getattr(args, name.replace("-", "_"))
-        for name in (*COLUMNS, "label", "kind", "labels", "test", "folds", "model", "objective")
-    }
+    names = [name.replace("-", "_") for name in COLUMNS]
+    names += ["label", "kind", "labels", "test", "folds", "model", "objective"]
+    options = {name: getattr(args, name) for name in names}
     inputs = inputs_from(args.inputs)
     folder = init(args.table, args.pool, args.out, inputs=inputs, **options)
     print(next_command("run", folder, "--quick", note="then without --quick"))
@@ -204,8 +209,9 @@ def _run(args: argparse.Namespace) -> None:
         _show_plan(settings, args.quick, args.verbose)
         return
     print(f"report: {run_recipe(settings, args.quick, args.remake)}")
-    for line in result_lines(Path(settings.out)) if settings.final else ():
-        print(line)
+    if settings.final:
+        for line in result_lines(Path(settings.out)):
+            print(line)
 
 
 def _show_plan(settings: "RunSettings", quick: bool = False, verbose: bool = False) -> None:
@@ -237,8 +243,9 @@ def _report(args: argparse.Namespace) -> dict[str, Any] | None:
         )
     if args.json:
         return run_summary(args.folder)
+    if not args.compare:
+        print(f"written: {report_stage(args.folder)}")
+        return None
     out = args.out or Path("comparison")
-    print(
-        f"written: {compare_stage(args.compare, out) if args.compare else report_stage(args.folder)}"
-    )
+    print(f"written: {compare_stage(args.compare, out)}")
     return None

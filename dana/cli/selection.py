@@ -36,7 +36,10 @@ TEXTS = [
     Flag("--out", "out"),
 ]
 OF_TEXTS = ("task", "pool", "data", "on_bad_record", "inputs", "hygiene")  # settings
-SELECTOR = "auto, lexical, moore_lewis, random, detector:knn, detector:auto ... (dana plugins list selector)"
+SELECTOR = (
+    "auto, lexical, moore_lewis, random, detector:knn, detector:auto ... "
+    "(dana plugins list selector)"
+)
 ALLOW = Flag("--allow-below-chance", "allow_below_chance", options={"nargs": 0, "const": True})
 SCORE = [*TEXTS, Flag("--selector", "selector", SELECTOR), ALLOW]
 WEIGH = [ALLOW, *plain_flags("policy beta budget below balance gamma sharpness midpoint", "weigh.")]
@@ -80,23 +83,16 @@ def _rank(settings: "RunSettings", remake: bool) -> dict[str, Any]:
     artifact = call_remaking(lambda: run_rank(settings), remake)
     write_recipe(settings, Path(settings.out))
     print(comparison_text(artifact.manifest))
-    choice = (
-        "none: below chance" if is_below_chance(artifact.manifest) else artifact.manifest["chosen"]
-    )
+    choice = artifact.manifest["chosen"]
+    if is_below_chance(artifact.manifest):
+        choice = "none: below chance"
     print(f"\nchosen: {choice}   written: {artifact.path / TABLE}")
-    print(
-        next_command(
-            "score",
-            "--out",
-            settings.out,
-            "--selector",
-            "detector",
-            note="without --selector: auto",
-        )
-    )
+    words = ("score", "--out", settings.out, "--selector", "detector")
+    print(next_command(*words, note="without --selector: auto"))
     return {
         "ranking": artifact.path,
-        **{name: artifact.manifest[name] for name in ("chosen", "detectors")},
+        "chosen": artifact.manifest["chosen"],
+        "detectors": artifact.manifest["detectors"],
     }
 
 
@@ -138,15 +134,13 @@ def _score(args: argparse.Namespace) -> dict[str, Any]:
     elif args.shard:
         from dana.core.launch import Share
 
-        share, scoring = Share.parse(args.shard), open_prepared(settings)
+        share = Share.parse(args.shard)
+        scoring = open_prepared(settings)
         _check_prepared(args, settings)
         scoring.score(scoring.load_prepared(), share)
         print(f"scored:  share {args.shard}")
-        print(
-            next_command(
-                "score", "--out", settings.out, "--merge", note="when all shares are scored"
-            )
-        )
+        words = ("score", "--out", settings.out, "--merge")
+        print(next_command(*words, note="when all shares are scored"))
     else:
         if args.merge:
             scoring = open_prepared(settings)
@@ -162,7 +156,9 @@ def _score(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check_prepared(args: argparse.Namespace, settings: "RunSettings") -> None:
-    """Refuse, with --shard and --merge, other texts than those of --prepare, because they do not read the sources.
+    """Refuse other texts than those of --prepare.
+
+    With --shard and --merge the sources are not read.
 
     Raises:
         ConfigError: Names the flag or key.
@@ -225,11 +221,9 @@ def _weigh(args: argparse.Namespace) -> dict[str, Any]:
 
     artifact = call_remaking(weigh, args.remake)
     print(weights_text(artifact))
-    elsewhere = (
-        []
-        if out == folder / "weights"
-        else ["--weights", out, "--out", folder / f"adapted-{out.name}"]
-    )
+    elsewhere: list[object] = []
+    if out != folder / "weights":
+        elsewhere = ["--weights", out, "--out", folder / f"adapted-{out.name}"]
     model = settings.model or "bert-base-uncased"
     print(next_command("adapt", folder, "--model", model, "--steps", 1000, *elsewhere))
     return {

@@ -1,10 +1,12 @@
-"""Collect settings from the recipe of a run's folder, --config, flags and --set; later ones override."""
+"""Collect settings from the recipe of a run's folder, --config, flags and --set.
+
+Later ones override earlier ones.
+"""
 
 import argparse
 import json
 import re
 import shlex
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSettings":
-    """Build the settings of a command: the recipe of its folder, then --config, then flags, then --set.
+    """Build the settings of a command.
 
+    They come from the recipe of its folder, then --config, then flags, then --set.
     ``args.explicit`` gets the full names of the settings that this call gives.
 
     Args:
@@ -35,7 +38,9 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
 
     recipes = [read_recipe(name) for name in (base, getattr(args, "config", None)) if name]
     origin = " and ".join(str(path) for _, path in recipes) or "command line"
-    values: dict[str, Any] = reduce(merge_sections, (recipe for recipe, _ in recipes), {})
+    values: dict[str, Any] = {}
+    for recipe, _ in recipes:
+        values = merge_sections(values, recipe)
     overrides = [f"{key}={_as_text(value)}" for key, value in _flags(args).items()]
     overrides += args.overrides
     args.explicit = {override.partition("=")[0] for override in overrides}
@@ -48,7 +53,8 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
             of_folder.pop("model", None)  # it was adapted; the arm to fine-tune is another
         values = merge_sections(of_folder, values)
     settings = load_settings(values, overrides, origin)
-    for key in [override.partition("=")[0] for override in args.overrides]:
+    for override in args.overrides:
+        key, _, _ = override.partition("=")
         if not _reads(args, key):
             sections = ", ".join(args.reads)
             raise ConfigError(
@@ -75,11 +81,9 @@ def _reads(args: argparse.Namespace, key: str) -> bool:
 
 def _as_text(value: Any) -> str:
     """Format a value for key=value, which is parsed as YAML."""
-    return (
-        value
-        if isinstance(value, str) and value
-        else json.dumps(value, ensure_ascii=False, default=str)
-    )
+    if isinstance(value, str) and value:
+        return value
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def settings_folder(args: argparse.Namespace, settings: "RunSettings") -> Path:
@@ -90,10 +94,14 @@ def settings_folder(args: argparse.Namespace, settings: "RunSettings") -> Path:
 
 
 def next_command(*words: object, note: str = "") -> str:
-    """Format the line with the next command, which can be pasted; the run's recipe has all other settings.
+    """Format the line with the next command, which can be pasted.
+
+    The run's recipe has all other settings.
 
     Args:
         words: Words of the command, without ``dana``.
         note: Comment behind a ``#``.
     """
-    return f"next:    {shlex.join(['dana', *map(str, words)])}{f'   # {note}' if note else ''}"
+    command = shlex.join(["dana", *map(str, words)])
+    comment = f"   # {note}" if note else ""
+    return f"next:    {command}{comment}"

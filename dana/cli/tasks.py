@@ -1,4 +1,7 @@
-"""The commands that train models and use them: ``dana adapt``, ``finetune``, ``probe``, ``predict`` and ``task``."""
+"""The commands that train models and use them.
+
+They are ``dana adapt``, ``finetune``, ``probe``, ``predict`` and ``task``.
+"""
 
 import argparse
 import sys
@@ -194,12 +197,14 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
     from dana.stages.texts import held_out_folders
     from dana.stages.training import adapt_stage, pretrain_stage
 
-    folder, is_new = args.folder, args.size is not None
+    folder = args.folder
+    is_new = args.size is not None
     if args.unweighted and args.weights:
         raise ConfigError("--weights has no effect with --unweighted; remove one of them")
     settings = settings_from(args)
     usual = folder / ("base" if is_new else "adapted")
-    out, texts = args.to or usual, held_out_folders(folder)
+    out = args.to or usual
+    texts = held_out_folders(folder)
     pool = folder / "pool"
 
     def pretrain() -> "Artifact":
@@ -207,7 +212,9 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
         return pretrain_stage(settings.size, pool, *texts, settings.pretrain, out, given)
 
     def adapt() -> "Artifact":
-        weights = None if args.unweighted else args.weights or folder / "weights"
+        weights = None
+        if not args.unweighted:
+            weights = args.weights or folder / "weights"
         given = settings_of_call(settings, args.explicit, ["model", "adapt"])
         language = settings.selection.language
         model = str(settings.model)
@@ -218,12 +225,8 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
         return adapt_stage(model, pool, weights, *texts, settings.adapt, out, given, language)
 
     if not is_new:
-        require(
-            bool(settings.model),
-            "--model",
-            settings.model,
-            "the checkpoint to adapt: a folder or a Hub name",
-        )
+        form = "the checkpoint to adapt: a folder or a Hub name"
+        require(bool(settings.model), "--model", settings.model, form)
     artifact = call_remaking(pretrain if is_new else adapt, args.remake)
     print(f"written: {artifact.path}")
     answer = {"model": artifact.path, "counts": artifact.manifest["counts"]}
@@ -231,18 +234,17 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
     if is_new:
         print(next_command("adapt", folder, "--model", artifact.path))
     else:
-        print(
-            next_command(
-                "report",
-                folder,
-                note="or, with labelled data, dana finetune: docs/guide/finetuning.md",
-            )
-        )
+        note = "or, with labelled data, dana finetune: docs/guide/finetuning.md"
+        print(next_command("report", folder, note=note))
     return answer
 
 
 def publish(folder: Path, name: str | None, kind: str) -> dict[str, str]:
-    """Upload a model to the Hub if a name is set, on the first process; returns its URL as ``hub``."""
+    """Upload a model to the Hub if a name is set, on the first process.
+
+    Returns:
+        Its URL as ``hub``; empty if nothing was uploaded.
+    """
     if not name or not is_main_process():
         return {}
     from dana.stages.training import publish_stage
@@ -286,9 +288,10 @@ def _finetune(args: argparse.Namespace) -> dict[str, Any]:
     is_saved = settings.finetune.save and not several
     hint = "used with --save, which writes the model, one --model and one --task"
     require(is_saved or not args.push_to_hub, "--push-to-hub", args.push_to_hub, hint)
-    for card in map(load_card, settings.cards if args.push_to_hub else ()):
-        hint = f"left out: {card.name} has folds, and --save keeps a model of each"
-        require(fold_count(card, settings.data) <= 1, "--push-to-hub", args.push_to_hub, hint)
+    if args.push_to_hub:
+        for card in map(load_card, settings.cards):
+            hint = f"left out: {card.name} has folds, and --save keeps a model of each"
+            require(fold_count(card, settings.data) <= 1, "--push-to-hub", args.push_to_hub, hint)
     if several:
         checkpoints = [Checkpoint.parse(model) for model in models]
         return _evaluate(checkpoints, settings, args.remake)
@@ -316,7 +319,8 @@ def _finetune_one(model: str, settings: "RunSettings", run: Path, remake: bool) 
     print(f"\nwritten: {artifact.path}")
     if run != artifact.path:
         print(next_command("report", run))
-    if (folder := Path(f"{artifact.path}-model")).is_dir():  # with folds there is one of each
+    folder = Path(f"{artifact.path}-model")
+    if folder.is_dir():  # with folds there is one of each
         print(f"model:   dana predict {folder} FILE labels text with the best seed")
     return {"out": artifact.path, **read_json(artifact.path / "metrics.json")}
 
@@ -332,9 +336,8 @@ def _evaluate(
     print(leaderboard(table))
     for file in sorted(Path(settings.out).glob("baselines/*/*/metrics.json")):
         baseline = read_json(file)
-        print(
-            f"baseline {file.parent.name} on {baseline['task']}: {baseline['metric']} {baseline['mean']:.4f}"
-        )
+        score = f"{baseline['metric']} {baseline['mean']:.4f}"
+        print(f"baseline {file.parent.name} on {baseline['task']}: {score}")
     for name in ("leaderboard.csv", "leaderboard.json", "report.html"):
         print(f"written: {Path(settings.out) / name}")
     return {"out": settings.out, "results": table.to_dict("records")}
@@ -399,17 +402,11 @@ def _predict(args: argparse.Namespace) -> dict[str, Any]:
     )
     from dana.stages.settings import inputs_from
 
-    text = NewText(
-        args.files,
-        form=inputs_from(args.inputs),
-        **{name: getattr(args, name) for name in READING if getattr(args, name) is not None},
-    )
-    require(
-        args.out is not None or not args.json,
-        "--json",
-        args.json,
-        "with --out; without, each line is JSON",
-    )
+    given = {name: getattr(args, name) for name in READING}
+    options = {name: value for name, value in given.items() if value is not None}
+    text = NewText(args.files, form=inputs_from(args.inputs), **options)
+    form = "with --out; without, each line is JSON"
+    require(args.out is not None or not args.json, "--json", args.json, form)
     text.check_files()
     if args.out is not None:
         check_out(args.out, text)
@@ -425,6 +422,7 @@ def _predict(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _add_task_cards(add: AddCommand) -> None:
+    """Add the group of commands for task cards."""
     tasks = add_group(
         add, "task", "labelled tasks, each described by a card: list, show, check, words"
     )
@@ -435,7 +433,10 @@ def _add_task_cards(add: AddCommand) -> None:
     words = add_command(tasks, "words", _words, CARDS, settings=False, json=True)
     for parser in (show, check, words):
         parser.add_argument("name", metavar="NAME", help="a task card's name or YAML file")
-    pool = "text whose overlap with the test split is measured: files, folders, globs, URLs or hf: names"
+    pool = (
+        "text whose overlap with the test split is measured: files, folders, globs, URLs or "
+        "hf: names"
+    )
     check.add_argument("--pool", nargs="+", default=(), metavar="FILE", help=pool)
     words.add_argument(
         "--model", required=True, metavar="MODEL", help="model to adapt: a folder or a Hub name"

@@ -1,1 +1,4 @@
-"""What every other package stands on: errors, configuration, registry, artifacts, schemas, random numbers, logging."""
+"""What every other package stands on.
+
+These are errors, configuration, registry, artifacts, schemas, random numbers and logging.
+"""

@@ -65,7 +65,10 @@ class Draft:
 
 
 def fingerprint(depends_on: Any) -> str:
-    """Compute the hex digest of a value that JSON can hold, or of a dataclass; key order does not matter."""
+    """Compute the hex digest of a value that JSON can hold, or of a dataclass.
+
+    The order of keys does not matter.
+    """
     return blake2b(canonical(depends_on).encode(), digest_size=16).hexdigest()
 
 
@@ -75,6 +78,11 @@ def canonical(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
+    """Convert a dataclass, a path or a number of numpy for JSON.
+
+    Raises:
+        TypeError: For anything else.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     if isinstance(value, Path):
@@ -97,10 +105,8 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         ValueError: If a number is not finite, which JSON cannot hold; nothing is written.
     """
-    write_text(
-        path,
-        json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain) + "\n",
-    )
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False, default=_plain)
+    write_text(path, f"{text}\n")
 
 
 def read_json(path: Path) -> Any:
@@ -118,18 +124,27 @@ def read_json(path: Path) -> Any:
 
 
 def is_finished(file: Path) -> bool:
-    """Return True for a file in no folder that dana removes in the end, such as ``scores-shards``."""
-    return not any(
-        part.startswith(".") or part.endswith(("-shards", "-seeds", "-checkpoints"))
-        for part in file.parts
-    )
+    """Return True for a file in no folder that dana removes in the end, as ``scores-shards``."""
+    return not any(map(_is_temporary, file.parts))
+
+
+def _is_temporary(name: str) -> bool:
+    """Return whether dana removes a folder of this name in the end."""
+    return name.startswith(".") or name.endswith(("-shards", "-seeds", "-checkpoints"))
 
 
 def run_manifests(run: Path) -> list[Path]:
-    """List the manifests of a run, without those of a run inside it, which has ``steps`` of its own."""
-    runs = [steps.parent for steps in run.glob("*/**/steps")]
-    files = (file for file in run.rglob(MANIFEST) if is_finished(file.relative_to(run)))
-    return sorted(file for file in files if not any(map(file.is_relative_to, runs)))
+    """List the manifests of a run, without those of a run inside it.
+
+    A run inside it has ``steps`` of its own.
+    """
+    inner_runs = [steps.parent for steps in run.glob("*/**/steps")]
+    manifests = []
+    for file in run.rglob(MANIFEST):
+        is_inner = any(map(file.is_relative_to, inner_runs))
+        if is_finished(file.relative_to(run)) and not is_inner:
+            manifests.append(file)
+    return sorted(manifests)
 
 
 def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:
@@ -328,13 +343,15 @@ def list_differences(old: Any, new: Any, where: str = "") -> Iterator[str]:
     """Yield each key whose value differs, with both values, depth first."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
-            yield from list_differences(
-                old.get(key), new.get(key), f"{where}.{key}" if where else key
-            )
+            place = f"{where}.{key}" if where else key
+            yield from list_differences(old.get(key), new.get(key), place)
     elif old != new:
         yield f"{where}: {_short(old)} there, {_short(new)} now"
 
 
 def _short(value: Any, limit: int = 60) -> str:
+    """Write a value, cut at some characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    if len(text) <= limit:
+        return text
+    return text[: limit - 1] + "…"

@@ -22,8 +22,9 @@ class CheckResult:
     detail: str = ""
 
     def __str__(self) -> str:
+        outcome = "ok" if self.passed else "FAILED"
         detail = f": {self.detail}" if self.detail else ""
-        return f"{'ok' if self.passed else 'FAILED':<7} {self.name.replace('_', ' ')}{detail}"
+        return f"{outcome:<7} {self.name.replace('_', ' ')}{detail}"
 
 
 def checks_of(kind: type) -> list[str]:

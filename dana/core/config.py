@@ -26,7 +26,10 @@ RECIPE = "recipe.yaml"  # in a run's folder
 
 
 def require(condition: bool, key: str, value: Any, requirement: str) -> None:
-    """Raise a SettingError that names the key, its value and the allowed values, unless the condition holds."""
+    """Raise a SettingError unless a condition holds.
+
+    It names the key, its value and the allowed values.
+    """
     if not condition:
         raise SettingError(key, value, requirement)
 
@@ -82,7 +85,7 @@ def parse_yaml(text: str, origin: str, words: Collection[str] = ()) -> Any:
 
 
 def _keep_words(node: yaml.Node, keys: Collection[str]) -> None:
-    """Make plain items text in the lists of some keys of a mapping, and of those that are merged into it."""
+    """Make plain items text in the lists of some keys of a mapping, and of those merged into it."""
     if not isinstance(node, yaml.MappingNode):
         return
     for key, value in node.value:
@@ -103,24 +106,32 @@ def _as_word(item: yaml.Node) -> yaml.Node:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuse a key that comes twice, of which YAML takes the last; read ``1:30`` as text and ``1e-4`` as a number."""
+    """Refuse a key that comes twice, of which YAML takes the last.
+
+    ``1:30`` is read as text and ``1e-4`` as a number.
+    """
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         tag = str(super().resolve(kind, value, implicit))
         if tag.endswith((":int", ":float")) and ":" in value:
             return TEXT
         is_plain = kind is yaml.ScalarNode and implicit[0]
-        return NUMBER if is_plain and tag == TEXT and EXPONENT.fullmatch(value) else tag
+        if is_plain and tag == TEXT and EXPONENT.fullmatch(value):
+            return NUMBER
+        return tag
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = (self.construct_object(key, deep=True) for key, _ in node.value if key.tag != MERGE)
-        counts = Counter(
-            key for key in keys if isinstance(key, Hashable)
-        )  # YAML itself refuses the others
-        if twice := [key for key, count in counts.items() if count > 1]:
-            raise yaml.MarkedYAMLError(
-                problem=f"the key {twice[0]!r} comes twice", problem_mark=node.start_mark
-            )
+        counts: Counter[Hashable] = Counter()
+        for key_node, _ in node.value:
+            if key_node.tag == MERGE:
+                continue
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable):  # YAML itself refuses the others
+                counts[key] += 1
+        for key, count in counts.items():
+            if count > 1:
+                problem = f"the key {key!r} comes twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         return super().construct_mapping(node, deep)
 
 
@@ -129,13 +140,21 @@ def merge_sections(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any
     result = dict(under)
     for key, value in over.items():
         section = result.get(key)
-        is_nested = isinstance(section, dict) and isinstance(value, dict)
-        result[key] = merge_sections(section or {}, value) if is_nested else value
+        if isinstance(section, dict) and isinstance(value, dict):
+            value = merge_sections(section, value)
+        result[key] = value
     return result
 
 
 def assign(target: dict[str, Any], path: Sequence[str], value: Any, override: str) -> None:
-    """Assign a value in nested sections, whose names come first in `path`; `override` is its text for messages."""
+    """Assign a value in nested sections.
+
+    Args:
+        target: The outermost section.
+        path: Names of the sections, and the key.
+        value: The value.
+        override: Text of the assignment, for messages.
+    """
     for key in path[:-1]:
         if not isinstance(target.get(key) or {}, dict):
             raise ConfigError(
@@ -150,6 +169,7 @@ def flatten(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the leaves of nested objects with their dotted keys; a list is a leaf."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from flatten(inner, f"{prefix}.{key}" if prefix else str(key))
+            dotted = f"{prefix}.{key}" if prefix else str(key)
+            yield from flatten(inner, dotted)
     else:
         yield prefix or "all", value

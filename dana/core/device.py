@@ -14,19 +14,27 @@ WORTHWHILE = 1.2  # minimum speed relative to float32 at which bfloat16 is used
 
 
 def find_device(name: str = "auto") -> torch.device:
-    """Return the device of a name; ``auto`` is this process's CUDA device, or the CPU if there is none."""
-    return torch.device(
-        ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
-    )
+    """Return the device of a name.
+
+    ``auto`` is this process's CUDA device, or the CPU if there is none.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
 
 
 def describe_machine() -> str:
     """Name what this process computes on: its GPU, or the number of CPU cores."""
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else f"{cores()} CPU core(s)"
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{cores()} CPU core(s)"
 
 
 def allow_tf32() -> None:
-    """Let float32 products of GPUs be rounded to TF32, several times as fast, with an error of about 1e-3."""
+    """Let float32 products of GPUs be rounded to TF32.
+
+    That is several times as fast, with an error of about 1e-3.
+    """
     if torch.cuda.is_available():
         torch.set_float32_matmul_precision("high")
 
@@ -59,21 +67,29 @@ def has_bf16(device: torch.device) -> bool:
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type != "cpu":
         return False
-    checks = (
-        getattr(torch.cpu, name, None)
-        for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    )
-    return any(check() for check in checks if check) and bf16_speedup() > WORTHWHILE
+    return _cpu_has_instructions() and bf16_speedup() > WORTHWHILE
+
+
+def _cpu_has_instructions() -> bool:
+    """Return whether the CPU has instructions for bfloat16, as far as torch knows them."""
+    for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+        check = getattr(torch.cpu, name, None)
+        if check and check():
+            return True
+    return False
 
 
 @cache
 def bf16_speedup() -> float:
-    """Measure the speed of bfloat16 relative to float32 on this CPU, by the fastest of interleaved products."""
-    dtypes = (torch.float32, torch.bfloat16)
-    operands = [
-        (torch.zeros(2048, 256, dtype=dtype), torch.zeros(1024, 256, dtype=dtype))
-        for dtype in dtypes
-    ]
+    """Measure the speed of bfloat16 relative to float32 on this CPU.
+
+    It is that of the fastest of interleaved products.
+    """
+    operands = []
+    for dtype in (torch.float32, torch.bfloat16):
+        rows = torch.zeros(2048, 256, dtype=dtype)
+        weights = torch.zeros(1024, 256, dtype=dtype)
+        operands.append((rows, weights))
     seconds = [float("inf")] * len(operands)
     with torch.no_grad():
         for _ in range(TURNS):

@@ -12,11 +12,12 @@
     ├── EndpointError    a network service fails
     ├── CheckWarning     a strict check has warnings; exit code 1
     ├── Preemption       stopped by a signal after saving; the same command resumes; exit code 75
-    └── FirstProcessError    the first process of the launch failed and reported why; nothing is printed
+    └── FirstProcessError    the first process failed and reported why; nothing is printed
 """
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -24,7 +25,10 @@ from dana.core.renamed import new_name
 
 
 class DanaError(Exception):
-    """Base of the errors that a user can cause and mend; secrets in URLs are removed from the message."""
+    """Base of the errors that a user can cause and mend.
+
+    Secrets in URLs are removed from the message.
+    """
 
     exit_code = 2
 
@@ -37,7 +41,9 @@ class ConfigError(DanaError):
 
 
 class SettingError(ConfigError, ValueError):
-    """The value of one setting is not allowed. It is a ValueError, so that pydantic adds the section.
+    """The value of one setting is not allowed.
+
+    It is a ValueError, so that pydantic adds the section.
 
     Args:
         key: Name of the setting.
@@ -91,7 +97,7 @@ class PluginError(DanaError):
 
 
 class EndpointError(DanaError):
-    """A service on the network does not answer, refuses, or answers with something else than it must."""
+    """A service on the network does not answer, refuses, or answers something else than it must."""
 
 
 class CheckWarning(DanaError):
@@ -115,7 +121,10 @@ class FirstProcessError(DanaError):
 
 
 def suggestion(name: str, available: Iterable[str]) -> str:
-    """Format the end of an "unknown NAME" message: the nearest name, if any is similar, and all available names."""
+    """Format the end of an "unknown NAME" message.
+
+    It has the nearest name, if any is similar, and all available names.
+    """
     names = sorted(available)
     near = nearest(name, names)
     if not near:
@@ -134,22 +143,28 @@ def nearest(name: str, available: Iterable[str]) -> str:
     if renamed is not None:
         return f"; it is {renamed!r} now"
     matches = get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"; did you mean {matches[0]!r}?" if matches else ""
+    if not matches:
+        return ""
+    return f"; did you mean {matches[0]!r}?"
 
 
 def nearest_path(path: str | Path) -> str:
-    """Like :func:`nearest`, for the first missing part of a path, among the entries of its parent folder."""
+    """Like :func:`nearest`, for the first missing part of a path.
+
+    The names are those in its parent folder.
+    """
     missing = Path(path)
     while not missing.parent.exists():
         missing = missing.parent
-    try:
-        names = [] if missing.exists() else [entry.name for entry in missing.parent.iterdir()]
-    except OSError:
-        names = []
-    matches = get_close_matches(
-        missing.name, {*names} - {missing.name}, n=1, cutoff=0.6
-    )  # it may be a dangling link
-    return f"; did you mean {str(missing.with_name(matches[0]))!r}?" if matches else ""
+    names: set[str] = set()
+    with suppress(OSError):
+        if not missing.exists():
+            names = {entry.name for entry in missing.parent.iterdir()}
+    names.discard(missing.name)  # it may be a dangling link
+    matches = get_close_matches(missing.name, names, n=1, cutoff=0.6)
+    if not matches:
+        return ""
+    return f"; did you mean {str(missing.with_name(matches[0]))!r}?"
 
 
 SECRET = r"[\w.-]*(?:token|secret|password|passwd|credential|signature|sig|key)[\w.-]*"
@@ -160,5 +175,11 @@ SECRETS = re.compile(rf"(:/{{1,2}}){USER}@|([?&;]{SECRET}=)[^&\s'\")]+", re.IGNO
 
 
 def without_secrets(text: str) -> str:
-    """Replace user names, passwords, keys, tokens and signatures in the URLs of a text by ``***``."""
-    return SECRETS.sub(lambda match: f"{match[1] or match[2]}***{'@' if match[1] else ''}", text)
+    """Replace user names, passwords, keys, tokens and signatures in URLs of a text by ``***``."""
+    return SECRETS.sub(_hide, text)
+
+
+def _hide(match: re.Match[str]) -> str:
+    """Return the replacement of a match of :data:`SECRETS`."""
+    slashes, key = match.groups()
+    return f"{slashes}***@" if slashes else f"{key}***"

@@ -72,9 +72,10 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def temp_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder; rename it to `path` on success, remove it on an error.
+    """Yield a temporary path in the same folder.
 
-    Temporary files that dead processes of this machine left for `path` are removed first.
+    It is renamed to `path` on success, and removed on an error. Temporary files that dead processes
+    of this machine left for `path` are removed first.
 
     Args:
         path: The final file; its folder must exist.
@@ -91,9 +92,10 @@ def temp_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temp_dir(path: Path) -> Iterator[Path]:
-    """Create a temporary folder in the same parent, to be filled and renamed to `path`; remove it if it was not.
+    """Create a temporary folder in the same parent, to be filled and renamed to `path`.
 
-    Temporary folders that dead processes of this machine left for `path` are removed first.
+    It is removed if it was not renamed. Temporary folders that dead processes of this machine left
+    for `path` are removed first.
 
     Args:
         path: The final folder; its parent must exist.
@@ -107,7 +109,10 @@ def temp_dir(path: Path) -> Iterator[Path]:
 
 
 def _temporary_name(path: Path) -> Path:
-    """Return this process's temporary name for a path, after removing those of dead processes of this machine."""
+    """Return this process's temporary name for a path.
+
+    What dead processes of this machine left under such names is removed first.
+    """
     prefix = f".{path.name}.tmp-{os.uname().nodename}-"
     for leftover in path.parent.glob(f"{escape(prefix)}*"):
         process = leftover.name.removeprefix(prefix)
@@ -134,11 +139,16 @@ def _is_alive(process: int) -> bool:
 
 
 def write_errno(error: BaseException) -> int | None:
-    """Return the number of a failed system call, also from errors of safetensors, tokenizers and pyarrow."""
+    """Return the number of a failed system call.
+
+    It is read from errors of safetensors, tokenizers and pyarrow, too.
+    """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
     match = re.search(r"\b(?:os error|errno) (\d+)", str(error), re.IGNORECASE)
-    return int(match[1]) if match else None
+    if match is None:
+        return None
+    return int(match[1])
 
 
 @contextmanager
@@ -154,7 +164,10 @@ def explain_write_errors(path: Path) -> Iterator[None]:
         code = write_errno(error)
         if code is None and not isinstance(error, OSError):
             raise
-        reason = str(error).partition("\n")[0] if code is None else os.strerror(code)
+        if code is not None:
+            reason = os.strerror(code)
+        else:
+            reason, _, _ = str(error).partition("\n")
         remedy = "free some space and run the command again: it resumes from the last checkpoint"
         raise ArtifactError(f"{path}: cannot be written ({reason}); {remedy}") from error
 
@@ -195,7 +208,8 @@ def make_parent(path: Path) -> Iterator[None]:
 def folder_lock(path: Path, patience: float | None = None) -> Iterator[None]:
     """Hold the lock ``.NAME.lock`` of `path`, so that no other process writes it.
 
-    The kernel frees the lock when its owner dies. The content of the lock file is for messages only.
+    The kernel frees the lock when its owner dies. The content of the lock file is for messages
+    only.
 
     Args:
         path: The file or folder to write; its parent must exist.
@@ -257,7 +271,10 @@ def to_json_lines(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def write_gzip_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Write rows as gzipped JSON Lines and return their number; the header holds no name or time, so bytes repeat."""
+    """Write rows as gzipped JSON Lines and return their number.
+
+    The header holds no name or time, so that equal rows give equal bytes.
+    """
     count = 0
     with (
         path.open("wb") as raw,

@@ -1,8 +1,9 @@
-"""Coordinate the processes of a launch: count, rank, work of the first process for all, and signals to stop.
+"""Coordinate the processes of a launch.
 
-Count and rank come from the environment variables of ``accelerate launch``, ``torchrun`` or a batch
-system. torch is imported only if several processes communicate. On SIGTERM or SIGUSR1 training
-finishes its step and saves; all other work stops at once. Both end with exit code 75.
+Here are their count and rank, work of the first process for all, and signals to stop. Count and
+rank come from the environment variables of ``accelerate launch``, ``torchrun`` or a batch system.
+torch is imported only if several processes communicate. On SIGTERM or SIGUSR1 training finishes its
+step and saves; all other work stops at once. Both end with exit code 75.
 """
 
 import atexit
@@ -31,9 +32,7 @@ POLL = 0.02  # seconds between two checks while waiting, so that signals are han
 GRACE = 3.0  # seconds by which other processes delay an error, so that the first reports it
 SKEW = 30.0  # the same before they are connected, because they may have started at different times
 SHUTDOWN = 0.2  # seconds; freeing tensors takes milliseconds
-LOST = re.compile(
-    "(closed|reset) by peer|Broken pipe"
-)  # gloo's messages if another process is gone
+LOST = re.compile("(closed|reset) by peer|Broken pipe")  # gloo's, if another process is gone
 PRECISION_VARIABLE = "ACCELERATE_MIXED_PRECISION"  # of the environment; sets it for a launch
 LAUNCHERS = (
     "RANK",
@@ -55,23 +54,18 @@ def processes() -> int:
             several.
     """
     size = os.environ.get("WORLD_SIZE") or "1"
-    require(
-        size.isdigit() and int(size) >= 1,
-        "WORLD_SIZE",
-        size,
-        "the number of processes of the launch",
-    )
+    is_count = size.isdigit() and int(size) >= 1
+    require(is_count, "WORLD_SIZE", size, "the number of processes of the launch")
     # accelerate launch sets MASTER_ADDR only for several processes, and WORLD_SIZE only if it
     # starts them. On a CPU it starts one process in any case, which would train alone and end with
     # exit code 0.
-    if (
-        "WORLD_SIZE" not in os.environ
-        and {"ACCELERATE_DYNAMO_BACKEND", "MASTER_ADDR"} <= os.environ.keys()
-    ):
+    wants_several = {"ACCELERATE_DYNAMO_BACKEND", "MASTER_ADDR"} <= os.environ.keys()
+    if wants_several and "WORLD_SIZE" not in os.environ:
         problem = "accelerate launch started one process instead of several, as it does on CPUs"
         several = "torchrun --standalone --nproc_per_node N -m dana ..."
         raise ConfigError(
-            f"{problem}. On one machine: {several}; for one: --num_processes 1, and unset MASTER_ADDR"
+            f"{problem}. On one machine: {several}; "
+            "for one: --num_processes 1, and unset MASTER_ADDR"
         )
     return int(size)
 
@@ -83,9 +77,8 @@ def process_rank() -> int:
         ConfigError: If ``RANK`` is invalid.
     """
     rank = os.environ.get("RANK") or "0"
-    require(
-        rank.isdigit(), "RANK", rank, "the number of this process, from 0, as a launcher sets it"
-    )
+    form = "the number of this process, from 0, as a launcher sets it"
+    require(rank.isdigit(), "RANK", rank, form)
     return int(rank)
 
 
@@ -104,7 +97,8 @@ class Share:
             ConfigError: If it is of another form.
         """
         number, slash, of = spec.partition("/")
-        fits = bool(slash) and number.isdigit() and of.isdigit() and 1 <= int(number) <= int(of)
+        are_numbers = bool(slash) and number.isdigit() and of.isdigit()
+        fits = are_numbers and 1 <= int(number) <= int(of)
         require(fits, "--shard", spec, "i/N with i from 1 to N, for example 1/8")
         return cls(int(number) - 1, int(of))
 
@@ -116,7 +110,9 @@ class Share:
 
 def cores() -> int:
     """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 SOON = "4"  # the least that OpenBLAS takes: its threads spin for 2**4 cycles, then they sleep
@@ -124,7 +120,7 @@ BUSY = 0.75  # load of other jobs on each core, above which a machine is called 
 
 
 def busy_text() -> str:
-    """Say that the machine is busy, where its load average shows more work than its cores; else empty."""
+    """Say that the machine is busy; empty unless its load shows more work than its cores."""
     if not hasattr(os, "getloadavg"):
         return ""
     load = os.getloadavg()[0]
@@ -135,7 +131,10 @@ def busy_text() -> str:
 
 
 def use_all_cores() -> None:
-    """Let torch use all cores unless a launcher set a limit; call it before torch and numpy are imported."""
+    """Let torch use all cores unless a launcher set a limit.
+
+    It is called before torch and numpy are imported.
+    """
     os.environ.setdefault("OMP_NUM_THREADS", str(cores()))
     # Idle threads sleep instead of spinning, so that they do not slow down other jobs of the
     # machine: those of OpenMP, which torch uses, and those of OpenBLAS, numpy's and scipy's.
@@ -145,10 +144,10 @@ def use_all_cores() -> None:
 
 
 def leave_launch() -> None:
-    """Remove the launcher's environment variables, so that this process works as if it had been started alone.
+    """Remove the launcher's environment variables.
 
-    For commands that run on one process; the other processes of the launch end, and none waits for
-    them.
+    This process then works as if it had been started alone. This is for commands that run on one
+    process; the other processes of the launch end, and none waits for them.
     """
     for name in list(os.environ):
         if name.startswith(LAUNCHERS):
@@ -157,18 +156,27 @@ def leave_launch() -> None:
 
 
 def has_peers() -> bool:
-    """Return True if other processes of the launch do the same work now, so that one of them must write."""
+    """Return True if other processes of the launch do the same work now.
+
+    One of them must then write.
+    """
     return processes() > 1 and not _alone.get()
 
 
 def is_writer() -> bool:
-    """Return True on the process that writes: the first of the launch, or one inside :func:`single_process`."""
+    """Return True on the process that writes.
+
+    It is the first of the launch, or one inside :func:`single_process`.
+    """
     return not has_peers() or process_rank() == 0
 
 
 @contextmanager
 def single_process() -> Iterator[None]:
-    """Within the block this process works alone: :func:`on_rank_0` does not wait. For work divided into shares."""
+    """Let this process work alone within the block, on its share of divided work.
+
+    :func:`on_rank_0` does not wait there.
+    """
     token = _alone.set(True)
     try:
         yield
@@ -200,8 +208,9 @@ def on_rank_0(act: Callable[[], T]) -> T:
             with suppress(RuntimeError):  # the other processes have ended
                 _sum(getattr(error, "exit_code", 1))
             raise
-    if code := _sum(0):
-        raise FirstProcessError(code)
+    exit_code = _sum(0)
+    if exit_code:
+        raise FirstProcessError(exit_code)
     return _broadcast(value)
 
 
@@ -219,9 +228,8 @@ def _sum(number: int) -> int:
     work = torch.distributed.all_reduce(total, async_op=True)
     try:
         _poll(work, PATIENCE.total_seconds())
-    except (
-        BaseException
-    ):  # a signal, which the first process has, too; torch aborts if an operation is pending
+    except BaseException:
+        # A signal, which the first process has, too; torch aborts if an operation is pending.
         _poll(work, GRACE)
         raise
     work.wait()
@@ -229,12 +237,14 @@ def _sum(number: int) -> int:
 
 
 def _poll(work: Any, seconds: float) -> None:
+    """Wait some seconds at most for an operation of torch."""
     until = time.monotonic() + seconds
     while not work.is_completed() and time.monotonic() < until:
         time.sleep(POLL)
 
 
 def _broadcast(value: Any) -> Any:
+    """Return the first process's value on every process."""
     import torch
 
     box = [value]
@@ -294,7 +304,9 @@ def env_flag(name: str) -> bool:
 
 @contextmanager
 def report_errors_once() -> Iterator[None]:
-    """Delay errors on ranks above 0, so that rank 0 reports a common error first and the launcher ends the others.
+    """Delay errors on ranks above 0.
+
+    Rank 0 then reports a common error first, and the launcher ends the others.
 
     Raises:
         DanaError: If another process ended while this one waited for it.
@@ -314,6 +326,7 @@ def report_errors_once() -> Iterator[None]:
 
 
 def _is_connected() -> bool:
+    """Return whether the processes of the launch have met."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.distributed.is_initialized()
 
@@ -329,7 +342,9 @@ class Stop(BaseException):
 
 @contextmanager
 def stop_on_signal() -> Iterator[None]:
-    """Raise :class:`Preemption` on a signal to stop, so that locks and temporary folders are removed.
+    """Raise :class:`Preemption` on a signal to stop.
+
+    Locks and temporary folders are then removed.
 
     Raises:
         Preemption: On SIGTERM or SIGUSR1.
@@ -344,13 +359,17 @@ def stop_on_signal() -> Iterator[None]:
         raise Stop
 
     def send_again(report: Any) -> None:
-        """Repeat a signal whose exception Python drops, because it came in a finaliser or a callback of C."""
+        """Repeat a signal whose exception Python drops.
+
+        It does so in a finaliser or a callback of C.
+        """
         if isinstance(report.exc_value, Stop):
             threading.Timer(0.1, os.kill, (process, signal.SIGTERM)).start()
         else:
-            hook(report)
+            former_hook(report)
 
-    hook, sys.unraisablehook = sys.unraisablehook, send_again
+    former_hook = sys.unraisablehook
+    sys.unraisablehook = send_again
     try:
         with _listening(end):
             yield
@@ -359,7 +378,7 @@ def stop_on_signal() -> Iterator[None]:
             "stopped by a signal; finished work is saved, and the same command resumes"
         ) from None
     finally:
-        sys.unraisablehook = hook
+        sys.unraisablehook = former_hook
 
 
 class StopRequest(ExitStack):
@@ -388,7 +407,10 @@ class StopRequest(ExitStack):
 
 @contextmanager
 def _listening(handler: Any) -> Iterator[None]:
-    """Handle the signals to stop within the block; outside the main thread, where Python refuses to, do nothing."""
+    """Handle the signals to stop within the block.
+
+    Outside the main thread, where Python refuses to, nothing is done.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -28,19 +28,21 @@ from dana.core.storage import File, open_until, pyarrow_source
 log = get_logger(__name__)
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}  # suffix to codec
+# First bytes to codec.
 MAGIC = {
     b"\x1f\x8b\x08": "gzip",
     b"BZh": "bz2",
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
-}  # first bytes to codec
+}
 BZIP2_BLOCK = (b"1AY&SY", b"\x17rE8P\x90")  # behind BZh and a digit: a block, or the end
+# That of UTF-32 begins with that of UTF-16, so it comes first.
 MARKS = {
     BOM_UTF32_LE: "utf-32",
     BOM_UTF32_BE: "utf-32",
     BOM_UTF16_LE: "utf-16",
     BOM_UTF16_BE: "utf-16",
-}  # that of UTF-32 begins with that of UTF-16, so it comes first
+}
 MAX_LINE = 1 << 28  # bytes
 MOST_CONTROLS = 0.02  # share of control characters in text that is no UTF-8; more are no text
 MOST_HIGH = 0.4  # share of letters beyond ASCII in cp1252: Vietnamese has a quarter
@@ -90,15 +92,16 @@ def read_lines(
         name = encoding or "UTF-8"
         raise Damage(number + 1, f"byte 0x{byte:02x} is not {name}; {remedy}") from error
     except EOFError as error:
-        raise Damage(
-            number + 1, f"the compressed file is damaged or ends early: {error}"
-        ) from error
+        raise _packing_damage(number + 1, error) from error
     except OSError as error:
         if codec and error.errno is None:  # errors of the packing itself have no number
-            raise Damage(
-                number + 1, f"the compressed file is damaged or ends early: {error}"
-            ) from error
+            raise _packing_damage(number + 1, error) from error
         raise DataError(f"{path}:{number + 1}: cannot be read: {error}") from error
+
+
+def _packing_damage(line: int, error: Exception) -> Damage:
+    """Return the error for a compressed file that cannot be unpacked from a line on."""
+    return Damage(line, f"the compressed file is damaged or ends early: {error}")
 
 
 def decode_line(raw: bytes) -> tuple[str, bool]:
@@ -117,13 +120,10 @@ def decode_line(raw: bytes) -> tuple[str, bool]:
 
 def say_foreign(path: File, count: int, example: str) -> None:
     """Log how many lines of a file are read in the encoding of Windows."""
-    log.info(
-        "input     %s: %s lines are not UTF-8 and read as %s: %r; inputs.encoding names another",
-        path,
-        f"{count:,}",
-        FALLBACK,
-        example,
+    message = (
+        "input     %s: %s lines are not UTF-8 and read as %s: %r; inputs.encoding names another"
     )
+    log.info(message, path, f"{count:,}", FALLBACK, example)
 
 
 def around_letter(text: str) -> str:
@@ -149,7 +149,10 @@ def codec_of(path: File) -> str | None:
     for magic, codec in MAGIC.items():
         if head.startswith(magic) and (codec != "bz2" or head[4:10] in BZIP2_BLOCK):
             return codec
-    return None if named and head and _is_utf8(head) and 0 not in head else named
+    is_text = bool(head) and _is_utf8(head) and 0 not in head
+    if is_text:
+        return None
+    return named
 
 
 @contextmanager
@@ -193,7 +196,10 @@ def _decoded_lines(
 def _utf8_lines(
     reader: io.BufferedReader, head: bytes, errors: str, path: File | None
 ) -> Iterator[str]:
-    """Yield the lines of text in UTF-8 or cp1252; at the end say of a file that is named how many are the latter."""
+    """Yield the lines of text in UTF-8 or cp1252.
+
+    At the end, if there is a path, it is logged how many lines are in cp1252.
+    """
     foreign = 0
     example = ""
     is_first = True
@@ -224,8 +230,10 @@ def _raw_lines(reader: io.BufferedReader, head: bytes) -> Iterator[bytes]:
             yield line.encode("latin-1")
             line = stream.readline(MAX_LINE + 1)
     else:
-        while raw := reader.readline(MAX_LINE + 1):
+        raw = reader.readline(MAX_LINE + 1)
+        while raw:
             yield raw
+            raw = reader.readline(MAX_LINE + 1)
 
 
 def _ends_in_returns(sample: str) -> bool:
@@ -240,9 +248,12 @@ def check_line_length(line: bytes | str, path: File, number: int, is_packed: boo
         Damage: If the file is compressed: a few kilobytes may hold gigabytes.
         DataError: If it is not.
     """
-    if len(line) > MAX_LINE:
-        problem = f"a line longer than {MAX_LINE >> 20} MB; divide it into documents, one per line"
-        raise Damage(number, problem) if is_packed else DataError(f"{path}:{number}: {problem}")
+    if len(line) <= MAX_LINE:
+        return
+    problem = f"a line longer than {MAX_LINE >> 20} MB; divide it into documents, one per line"
+    if is_packed:
+        raise Damage(number, problem)
+    raise DataError(f"{path}:{number}: {problem}")
 
 
 def check_is_text(head: bytes) -> None:
@@ -267,7 +278,10 @@ def check_is_text(head: bytes) -> None:
 
 
 def _is_other_script(head: bytes) -> bool:
-    """Return whether text is in an encoding of another script: mostly letters beyond ASCII, which are no UTF-8."""
+    """Return whether text is in an encoding of another script.
+
+    It then has mostly letters beyond ASCII, which are no UTF-8.
+    """
     text = head.decode("utf-8", "replace")
     broken = text.count("\ufffd")
     letters = sum(not letter.isascii() for letter in text) - broken
@@ -286,7 +300,10 @@ def _is_utf8(head: bytes) -> bool:
 
 
 def read_head(path: File) -> bytes:
-    """Return the first bytes of a file as they are stored; none if it cannot be read, which reading it reports."""
+    """Return the first bytes of a file as they are stored.
+
+    There are none if it cannot be read, which reading it reports.
+    """
     try:
         with open_until(path, HEAD) as stream:
             return stream.read(HEAD)
@@ -295,7 +312,10 @@ def read_head(path: File) -> bytes:
 
 
 def is_sliceable(head: bytes) -> bool:
-    """Return whether a file that is not packed can be sliced at line feeds: its first bytes are UTF-8."""
+    """Return whether a file that is not packed can be sliced at line feeds.
+
+    Its first bytes are then UTF-8.
+    """
     try:
         check_is_text(head)
     except Damage:  # reading the file reports it

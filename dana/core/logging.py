@@ -15,9 +15,8 @@ from tqdm import tqdm
 from dana.core.launch import process_rank
 
 T = TypeVar("T")
-QUIET = (
-    8.0  # seconds without a line or a moving bar, after which a heartbeat says that work goes on
-)
+# Seconds without a line or a moving bar, after which a heartbeat says that work goes on.
+QUIET = 8.0
 USUAL_SIZE = (80, 24)  # columns and lines of a terminal that does not say how many it has
 BAR_INTERVAL = 5.0  # seconds between two states of a bar that goes to a file
 SURE = 30.0  # seconds after which the time left is shown below one hundredth of the work
@@ -36,16 +35,22 @@ def get_logger(name: str) -> logging.Logger:
 
 
 def setup(verbose: bool = False) -> None:
-    """Send dana's log lines to standard error. Called by the command line and recipes, never on import."""
+    """Send dana's log lines to standard error.
+
+    The command line and recipes call this; nothing calls it on import.
+    """
     logger = logging.getLogger("dana")
-    logger.setLevel(
-        logging.DEBUG if verbose else logging.INFO if is_main_process() else logging.ERROR
-    )
+    logger.setLevel(logging.DEBUG if verbose else _usual_level())
     if not logger.handlers:
         handler = _BarSafeHandler()
         handler.setFormatter(logging.Formatter("%(message)s"))
         logger.addHandler(handler)
         logger.propagate = False
+
+
+def _usual_level() -> int:
+    """Return the level of this process: the first says all, the others only errors."""
+    return logging.INFO if is_main_process() else logging.ERROR
 
 
 _is_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
@@ -57,11 +62,12 @@ def messages(quiet: bool) -> Iterator[None]:
 
     Handlers and a level of the application stay as they are.
     """
-    logger, token = logging.getLogger("dana"), _is_quiet.set(quiet)
+    logger = logging.getLogger("dana")
+    token = _is_quiet.set(quiet)
     if not logger.hasHandlers():
         setup()
     elif logger.level == logging.NOTSET:
-        logger.setLevel(logging.INFO if is_main_process() else logging.ERROR)
+        logger.setLevel(_usual_level())
     level = logger.level
     if quiet:
         logger.setLevel(logging.ERROR)
@@ -141,12 +147,15 @@ def progress_label(text: str) -> Iterator[None]:
 
 
 def _terminal_width() -> int:
-    """Return the columns of the terminal; 0 of one that does not say, as some containers' do not."""
+    """Return the columns of the terminal; 0 of one that does not say, as in some containers."""
     return os.get_terminal_size(sys.stderr.fileno()).columns
 
 
 class progress(tqdm):
-    """A tqdm bar with rate and time left, shown on rank 0 only, and updated rarely if the output is no terminal."""
+    """A tqdm bar with rate and time left.
+
+    It is shown on rank 0 only, and updated rarely if the output is no terminal.
+    """
 
     # tqdm's own lock is a semaphore shared by all forks: one killed while holding it would block
     # all others.
@@ -161,17 +170,26 @@ class progress(tqdm):
         total: float | None = None,
         initial: int = 0,
     ) -> None:
-        terminal = sys.stderr.isatty()
-        interactive = terminal or "ipykernel" in sys.modules
-        name = f"{_label.get()}: {what}" if _label.get() else what
-        options: dict[str, Any] = {"mininterval": 0.2 if interactive else BAR_INTERVAL}
-        if terminal and _terminal_width() == 0:
-            options["ncols"], options["nrows"] = USUAL_SIZE  # else no bar is drawn
-        else:
-            options["dynamic_ncols"] = terminal
-        options |= {"disable": not is_main_process() or _is_quiet.get()}
-        options |= {"unit": f" {unit}", "unit_scale": True, "total": total, "initial": initial}
-        super().__init__(iterable, desc=f"{name:<28}", file=sys.stderr, **options)
+        is_terminal = sys.stderr.isatty()
+        is_interactive = is_terminal or "ipykernel" in sys.modules
+        label = _label.get()
+        name = f"{label}: {what}" if label else what
+        size: dict[str, Any] = {"dynamic_ncols": is_terminal}
+        if is_terminal and _terminal_width() == 0:
+            columns, lines = USUAL_SIZE
+            size = {"ncols": columns, "nrows": lines}  # else no bar is drawn
+        super().__init__(
+            iterable,
+            desc=f"{name:<28}",
+            file=sys.stderr,
+            mininterval=0.2 if is_interactive else BAR_INTERVAL,
+            disable=not is_main_process() or _is_quiet.get(),
+            unit=f" {unit}",
+            unit_scale=True,
+            total=total,
+            initial=initial,
+            **size,
+        )
 
     def display(self, msg: str | None = None, pos: int | None = None) -> None:
         """Show the bar."""
@@ -186,7 +204,10 @@ class progress(tqdm):
 
     @property
     def format_dict(self) -> MutableMapping[str, Any]:
-        """Add the time left, but not while it is a guess: the first step of many loads and compiles."""
+        """Add the time left, but not while it is a guess.
+
+        The first step of many loads and compiles.
+        """
         values = super().format_dict
         if not values["total"]:
             return values
@@ -215,8 +236,12 @@ def report_ticks(bar: "progress") -> Iterator[None]:
 
 
 def tick(count: int) -> None:
-    """Advance the bar of :func:`report_ticks`, if there is one; an encoder calls it after each batch."""
-    if (bar := _bars.get()) is not None:
+    """Advance the bar of :func:`report_ticks`, if there is one.
+
+    An encoder calls this after each batch.
+    """
+    bar = _bars.get()
+    if bar is not None:
         bar.update(count)
 
 
@@ -243,4 +268,6 @@ def format_duration(seconds: float) -> str:
     """Format seconds, for example 45 s, 3 min or 2.5 h."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"

@@ -29,6 +29,7 @@ from importlib.metadata import (
     version,
 )
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -38,7 +39,10 @@ from dana.core.errors import ConfigError, DanaError, PluginError, suggestion
 
 
 def entry_points(group: str) -> EntryPoints:
-    """Return the entry points of a group; the installed packages are read once for each search path."""
+    """Return the entry points of a group.
+
+    The installed packages are read once for each search path.
+    """
     return _installed(group, tuple(sys.path))
 
 
@@ -49,7 +53,12 @@ def _installed(group: str, path: tuple[str, ...]) -> EntryPoints:
 
 @dataclass(frozen=True)
 class Registry:
-    """The components of one entry-point group, and the registry whose names do in place of its own, if any."""
+    """The components of one entry-point group.
+
+    Attributes:
+        group: Name of the group.
+        also: The registry whose names do in place of its own; None if there is none.
+    """
 
     group: str
     also: "Registry | None" = None
@@ -59,9 +68,8 @@ class Registry:
         entries: dict[str, list[EntryPoint]] = {}
         for entry in entry_points(group=self.group):
             claims = entries.setdefault(entry.name, [])
-            if all(
-                entry.value != other.value for other in claims
-            ):  # one package can be on the path twice
+            # One package can be on the path twice.
+            if entry.value not in [other.value for other in claims]:
                 claims.append(entry)
         return dict(sorted(entries.items()))
 
@@ -71,7 +79,12 @@ class Registry:
         distribution: str | None = None,
         entries: dict[str, list[EntryPoint]] | None = None,
     ) -> type:
-        """Load the class registered as ``name``; pass `entries` of :meth:`entries` to avoid searching again.
+        """Load the class registered as ``name``.
+
+        Args:
+            name: The name.
+            distribution: The distribution that defines it; None if only one does.
+            entries: From :meth:`entries`, so that they are not searched again.
 
         Raises:
             PluginError: If the name is unknown (suggests the nearest) or ambiguous, or its module
@@ -80,24 +93,24 @@ class Registry:
         entries = entries or self.entries()
         if name not in entries:
             kind = self.group.rpartition(".")[2].removesuffix("s")
-            names = [*entries, *(self.also.entries() if self.also else ())]
+            names = [*entries]
+            if self.also:
+                names += self.also.entries()
             raise PluginError(f"unknown {kind} {name!r}{suggestion(name, names)}")
         claims = entries[name]
         if distribution is not None:
-            claims = [entry for entry in claims if entry.dist and entry.dist.name == distribution]
+            claims = [entry for entry in claims if _is_of(entry, distribution)]
         if len(claims) != 1:
-            owners = ", ".join(
-                sorted(entry.dist.name if entry.dist else "?" for entry in entries[name])
-            )
+            owners = ", ".join(sorted(map(_owner_of, entries[name])))
             raise PluginError(
                 f"{name!r} in {self.group} is defined by {owners}; write DISTRIBUTION:{name}"
             )
+        [entry] = claims
         try:
-            return claims[0].load()
+            return entry.load()
         except Exception as error:
-            owner = claims[0].dist.name if claims[0].dist else "?"
-            problem = f"does not load ({claims[0].value}): {type(error).__name__}: {error}"
-            raise PluginError(f"{name!r} of {owner} {problem}") from error
+            problem = f"does not load ({entry.value}): {type(error).__name__}: {error}"
+            raise PluginError(f"{name!r} of {_owner_of(entry)} {problem}") from error
 
     def create(self, spec: str) -> Any:
         """Create the component of a spec with its parameters.
@@ -107,15 +120,27 @@ class Registry:
             ConfigError: If a parameter is unknown or its value is not allowed.
         """
         require(isinstance(spec, str), "spec", spec, "text: a name, or name:parameter=value,...")
-        head, _, tail = spec.partition(":")
-        distribution, entries = None, self.entries()
-        if head not in entries and any(
-            entry.dist and entry.dist.name == head
-            for claims in entries.values()
-            for entry in claims
-        ):
-            distribution, (head, _, tail) = head, tail.partition(":")
-        return build(self.load(head, distribution, entries), spec, *parse_arguments(tail, spec))
+        name, _, tail = spec.partition(":")
+        distribution = None
+        entries = self.entries()
+        if name not in entries:
+            claims = chain.from_iterable(entries.values())
+            if any(_is_of(entry, name) for entry in claims):
+                distribution = name
+                name, _, tail = tail.partition(":")
+        cls = self.load(name, distribution, entries)
+        positional, keywords = parse_arguments(tail, spec)
+        return build(cls, spec, positional, keywords)
+
+
+def _is_of(entry: EntryPoint, distribution: str) -> bool:
+    """Return whether an entry point belongs to a distribution."""
+    return entry.dist is not None and entry.dist.name == distribution
+
+
+def _owner_of(entry: EntryPoint) -> str:
+    """Name the distribution of an entry point; ``?`` if it has none."""
+    return entry.dist.name if entry.dist else "?"
 
 
 def is_importable(module: str) -> bool:
@@ -127,7 +152,10 @@ def is_importable(module: str) -> bool:
 
 
 def parse_arguments(text: str, spec: str) -> tuple[list[Any], dict[str, Any]]:
-    """Parse ``bert-base-uncased,layer=-2`` into positional and keyword arguments, with YAML types."""
+    """Parse ``bert-base-uncased,layer=-2`` into positional and keyword arguments.
+
+    Their values have the types of YAML.
+    """
     positional: list[Any] = []
     keywords: dict[str, Any] = {}
     for part in filter(None, text.split(",")):
@@ -151,26 +179,30 @@ def _parse_value(text: str, spec: str) -> Any:
 
 
 def check_plain(hint: Any, value: Any, key: str) -> None:
-    """Refuse a value that is not of its parameter's plain type; other types the component checks."""
-    from dana.core.settings import (  # pydantic, which dana --help does not need
-        check_value,
-        is_plain,
-    )
+    """Refuse a value that is not of its parameter's plain type.
+
+    Other types are checked by the component.
+    """
+    # This imports pydantic, which dana --help does not need.
+    from dana.core.settings import check_value, is_plain
 
     if is_plain(hint):
         check_value(hint, value, key)
 
 
 def build(cls: type, spec: str, positional: list[Any], keywords: dict[str, Any]) -> Any:
-    """Call ``cls`` with the arguments of a spec; errors in them become a ConfigError that shows the spec."""
+    """Call ``cls`` with the arguments of a spec.
+
+    Raises:
+        ConfigError: If an argument is wrong; shows the spec.
+        PluginError: If the class raises another error.
+    """
     signature = inspect.signature(cls)
     try:
         arguments = signature.bind(*positional, **keywords).arguments
     except TypeError as error:
-        parameters = [
-            part for part in signature.parameters.values() if part.kind != part.KEYWORD_ONLY
-        ]
-        names = ", ".join(map(str, parameters))
+        parameters = signature.parameters.values()
+        names = ", ".join(str(part) for part in parameters if part.kind != part.KEYWORD_ONLY)
         raise ConfigError(
             f"{spec!r}: {error}. {cls.__name__} takes: {names or 'nothing'}"
         ) from error
@@ -192,16 +224,23 @@ def build(cls: type, spec: str, positional: list[Any], keywords: dict[str, Any])
 
 DETECTORS = Registry("dana.detectors")
 ENCODERS = Registry("dana.encoders")
-SELECTORS = Registry(
-    "dana.selectors", also=DETECTORS
-)  # a detector is a selector over the run's encoder
+SELECTORS = Registry("dana.selectors", also=DETECTORS)  # a detector over the run's encoder is one
 OBJECTIVES = Registry("dana.objectives")
 
 
 OURS = "dana"  # the package
 DISTRIBUTION = "dana-lm"  # its name on the package index, where another project has the name dana
-RECORDED_PACKAGES = ["dana", "torch", "transformers", "accelerate", "scikit-learn"]
-RECORDED_PACKAGES += ["pyod", "numpy", "sentencex", "datasketch"]
+RECORDED_PACKAGES = [
+    "dana",
+    "torch",
+    "transformers",
+    "accelerate",
+    "scikit-learn",
+    "pyod",
+    "numpy",
+    "sentencex",
+    "datasketch",
+]
 
 
 def origin_of(component: Any) -> dict[str, Any]:
@@ -219,14 +258,17 @@ def origin_of(component: Any) -> dict[str, Any]:
         ``package``, ``class``, ``version`` and, for a wrapper, ``made_by``: the same of the wrapped
         object.
     """
-    origin = dict(_origin_of_class(component if isinstance(component, type) else type(component)))
-    inner = getattr(component, "made_by", None)
-    return origin if inner is None else {**origin, "made_by": origin_of(inner)}
+    cls = component if isinstance(component, type) else type(component)
+    origin: dict[str, Any] = dict(_origin_of_class(cls))
+    wrapped = getattr(component, "made_by", None)
+    if wrapped is not None:
+        origin["made_by"] = origin_of(wrapped)
+    return origin
 
 
 @contextmanager
 def plugin_errors(kind: str, spec: str, component: Any) -> Iterator[None]:
-    """Turn errors of a component's code into a PluginError that names the component and its package.
+    """Turn errors of a component's code into a PluginError that names component and package.
 
     Args:
         kind: ``detector`` or ``encoder``.
@@ -253,41 +295,51 @@ _owners = cache(packages_distributions)  # reads the metadata of every installed
 
 @cache
 def _origin_of_class(cls: type) -> dict[str, str | int]:
-    top = cls.__module__.partition(".")[0]
-    owner = OURS if top == OURS else next(iter(_owners().get(top, [])), None)
+    package = cls.__module__.partition(".")[0]
+    owner = _distribution_of(package)
     number = vars(cls).get("version")  # not inherited: a subclass computes other numbers
     if not isinstance(number, str | int):
         number = version(owner) if owner else f"source {_source_digest(cls)}"
-        bases = [(base.__qualname__, vars(base).get("version")) for base in cls.__mro__[1:]]
-        number += "".join(f", {name} {base}" for name, base in bases if isinstance(base, str | int))
-    return {"package": owner or top, "class": cls.__qualname__, "version": number}
+        for base in cls.__mro__[1:]:
+            base_number = vars(base).get("version")
+            if isinstance(base_number, str | int):
+                number += f", {base.__qualname__} {base_number}"
+    return {"package": owner or package, "class": cls.__qualname__, "version": number}
+
+
+def _distribution_of(package: str) -> str | None:
+    """Return the distribution of a top-level package; None if it is not installed."""
+    if package == OURS:
+        return OURS
+    return next(iter(_owners().get(package, [])), None)
 
 
 def _source_digest(cls: type) -> str:
-    """Compute a digest of the file that defines a class, or of the text of the class in a notebook."""
+    """Compute a digest of the file that defines a class, or of the class's text in a notebook."""
     try:
         file = inspect.getsourcefile(cls)
-        text = (
-            Path(file).read_bytes()
-            if file and Path(file).is_file()
-            else inspect.getsource(cls).encode()
-        )
-        return blake2b(text, digest_size=16).hexdigest()
+        is_file = file is not None and Path(file).is_file()
+        source = Path(file).read_bytes() if file and is_file else inspect.getsource(cls).encode()
+        return blake2b(source, digest_size=16).hexdigest()
     except (OSError, TypeError):
         return token_hex(16)  # unknown source: never equal to that of another process
 
 
 def other_owners() -> list[str]:
-    """Find other installed distributions with a package ``dana``, which may overwrite files of this one."""
+    """Find other installed distributions with a package ``dana``.
+
+    They may overwrite files of this one.
+    """
     owners = []
     for distribution in distributions():
         modules = (distribution.read_text("top_level.txt") or "").split()
-        records = "" if modules else distribution.read_text("RECORD") or ""
+        records = ""
+        if not modules:
+            records = distribution.read_text("RECORD") or ""
         if OURS not in modules and f"\n{OURS}/" not in f"\n{records}":
             continue  # before the metadata are parsed, which takes a tenth of a second for all
-        is_installed = (
-            distribution.read_text("METADATA") is not None
-        )  # else what a build left in a checkout
+        # Without metadata it is what a build left in a checkout.
+        is_installed = distribution.read_text("METADATA") is not None
         if is_installed and distribution.name != DISTRIBUTION:
             owners.append(f"{distribution.name} {distribution.version}")
     return sorted(set(owners))

@@ -18,9 +18,9 @@ log = get_logger(__name__)
 def call_remaking(act: Callable[[], T], remake: bool) -> T:
     """Call a function that makes artifacts; with `remake`, replace those of other settings.
 
-    An artifact with the settings of this call is reused, so only what differs, and what follows from
-    it, is made again. The old folder is kept under another name until the call has succeeded. If
-    the call fails, it is put back unless the new one is whole.
+    An artifact with the settings of this call is reused, so only what differs, and what follows
+    from it, is made again. The old folder is kept under another name until the call has succeeded.
+    If the call fails, it is put back unless the new one is whole.
 
     Args:
         act: Makes artifacts by :func:`dana.core.artifacts.make`. Under several processes all must
@@ -71,5 +71,6 @@ def _put_back(aside: list[tuple[Path, Path]]) -> None:
 
 
 def _remove(aside: list[tuple[Path, Path]]) -> None:
+    """Remove the old folders."""
     for _, old in aside:
         shutil.rmtree(old, ignore_errors=True)  # it may have been in a folder that is removed

@@ -1,4 +1,7 @@
-"""Know what was renamed: an old setting, flag, keyword or name of an arm is refused with the new one."""
+"""Know what was renamed.
+
+An old setting, flag, keyword or name of an arm is refused with the new one.
+"""
 
 from collections.abc import Iterable
 
@@ -20,21 +23,25 @@ def new_name(name: str, available: Iterable[str]) -> str | None:
         available: The names that are known here.
 
     Returns:
-        The new name, in the form of `name`; None if it was not renamed, or the new name is unknown here.
+        The new name, in the form of `name`; None if it was not renamed, or the new name is unknown
+        here.
     """
-    dashes = "--" if name.startswith("--") else ""
-    renamed = RENAMED.get(name.removeprefix(dashes).replace("-", "_"))
+    is_flag = name.startswith("--")
+    renamed = RENAMED.get(name.removeprefix("--").replace("-", "_"))
     if renamed is None:
         return None
-    form = dashes + (renamed.replace("_", "-") if dashes else renamed)
-    return form if form in available else None
+    if is_flag:
+        renamed = "--" + renamed.replace("_", "-")
+    return renamed if renamed in available else None
 
 
 def renamed_hint(names: Iterable[object], available: Iterable[str]) -> str:
-    """Format ``; it is 'x' now`` for the first of some names that was renamed; empty if none was."""
+    """Format ``; it is 'x' now`` for the first name that was renamed; empty if none was."""
     known = list(available)
     for name in names:
-        renamed = new_name(name, known) if isinstance(name, str) else None
+        if not isinstance(name, str):
+            continue
+        renamed = new_name(name, known)
         if renamed is not None:
             return f"; it is {renamed!r} now"
     return ""

@@ -1,4 +1,4 @@
-"""Derive seeds, generators and hashes from a root seed and labels; torch's global state is restored.
+"""Derive seeds, generators and hashes from a root seed and labels.
 
 Consumers never share a stream by accident, because each has its own labels: ``generator(seed,
 "ranking", "negatives", 3)``. The same labels give the same numbers on every machine.
@@ -38,10 +38,11 @@ def generator(root: int, *labels: str | int) -> np.random.Generator:
 
 @contextmanager
 def torch_seed(seed: int, device: "torch.device | None" = None) -> Iterator[None]:
-    """Seed torch's global generator (and that of a CUDA device), and restore its state afterwards."""
+    """Seed torch's global generator (and that of a CUDA device); restore its state afterwards."""
     import torch  # most callers of this module need no torch
 
-    with torch.random.fork_rng(devices=[device] if device and device.type == "cuda" else []):
+    cuda_devices = [device] if device and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda_devices):
         torch.manual_seed(seed)
         yield
 

@@ -19,9 +19,8 @@ from dana.core.errors import ArtifactError
 from dana.core.files import file_digest
 
 NESTED = "nested"  # folder of a run with results, models and scores of single seeds
-FINAL = (
-    "final"  # folder of a run with what makes its model: choices, and an adaptation by all texts
-)
+# Folder of a run with what makes its model: choices, and an adaptation by all texts.
+FINAL = "final"
 
 
 def table_schema(**columns: pa.DataType) -> pa.Schema:
@@ -88,17 +87,19 @@ def table_identity(folder: Path, schema: pa.Schema | None = None) -> str:
         raise ArtifactError(
             f"{folder}: no table here (no part-*.parquet); name a folder with documents or weights"
         )
+    required = schema.names if schema else []
     for part in part_files(folder):
         with _name_damage(part):
             columns = pq.read_schema(part).names
-        if missing := [name for name in (schema.names if schema else ()) if name not in columns]:
+        missing = [name for name in required if name not in columns]
+        if missing:
             raise ArtifactError(
                 f"{part}: expected columns {', '.join(missing)}, got {', '.join(columns)}"
             )
     manifest = read_manifest(folder) if folder.is_dir() else {}
-    return manifest.get("fingerprint") or fingerprint(
-        {part.name: file_digest(part) for part in part_files(folder)}
-    )
+    if manifest.get("fingerprint"):
+        return manifest["fingerprint"]
+    return fingerprint({part.name: file_digest(part) for part in part_files(folder)})
 
 
 def documents_of(rows: pa.Table | pa.RecordBatch) -> Iterator[Document]:
@@ -122,10 +123,10 @@ DOCUMENTS_PER_SHARD = 1 << 10  # fewer if rows hold whole texts: a row group is 
 def write_parts(
     batches: Iterable[pa.Table], folder: Path, schema: pa.Schema, rows_per_part: int = ROWS_PER_PART
 ) -> int:
-    """Write a stream of tables as ``part-00000.parquet`` … with zstd, and return the number of rows.
+    """Write a stream of tables as ``part-00000.parquet`` …, and return the number of rows.
 
-    Parts and row groups have fixed row counts, so the bytes do not depend on the batches of the
-    stream. At most one group is buffered.
+    They are compressed with zstd. Parts and row groups have fixed row counts, so the bytes do not
+    depend on the batches of the stream. At most one group is buffered.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rows_per_group = DOCUMENTS_PER_SHARD if "text" in schema.names else ROWS_PER_GROUP
@@ -174,6 +175,7 @@ def read_table(folder: Path, columns: list[str] | None = None) -> pa.Table:
 
 
 def _read(part: Path, columns: list[str] | None) -> pa.Table:
+    """Read a part into memory."""
     with _name_damage(part):
         return pq.read_table(part, columns=columns, page_checksum_verification=True)
 
@@ -246,6 +248,11 @@ def read_batches(part: Path, columns: list[str], rows: int = 1 << 16) -> Iterato
 
 @contextmanager
 def _name_damage(part: Path) -> Iterator[None]:
+    """Turn the error of a damaged part into one that names it.
+
+    Raises:
+        ArtifactError: If the part cannot be read.
+    """
     try:
         yield
     except (OSError, pa.ArrowException) as error:

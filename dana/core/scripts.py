@@ -5,7 +5,8 @@ tone marks that follow it. Pairs of such words, which n-grams count, are the big
 in these languages works with. Text in other scripts is left to the pattern of the caller.
 
 References:
-    Nie, Gao, Zhang and Zhou 2000, On the use of words and n-grams for Chinese information retrieval.
+    Nie, Gao, Zhang and Zhou 2000, On the use of words and n-grams for Chinese information
+    retrieval.
 """
 
 import re
@@ -50,13 +51,15 @@ def has_unspaced(text: str) -> bool:
 
 
 def begins_unspaced(text: str) -> bool:
-    """Return True if a text begins with a character of a script without spaces, not with a mark of one."""
+    """Return True if a text begins with a character of a script without spaces, not with a mark."""
     return _CHARACTER.match(text) is not None
 
 
 def separate(text: str) -> str:
-    """Put spaces around each character of a script without spaces; other text is returned unchanged."""
-    return _CHARACTER.sub(r" \g<0> ", text) if has_unspaced(text) else text
+    """Put spaces around each character of a script without spaces; leave other text unchanged."""
+    if not has_unspaced(text):
+        return text
+    return _CHARACTER.sub(r" \g<0> ", text)
 
 
 class WordPattern:

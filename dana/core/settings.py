@@ -1,9 +1,9 @@
-"""Define settings as typed models: type, range, choices, default and help of a setting stand once, in its field.
+"""Define settings as typed models.
 
-A group of settings is a class under :func:`settings_model`, a frozen dataclass that pydantic
-checks. The string below a field is its help, for ``--help`` and the reference page. YAML, flags
-and keywords of Python all go through :func:`load` or the class itself, so that a wrong value gives
-the same message everywhere.
+Type, range, choices, default and help of a setting stand once, in its field. A group of settings is
+a class under :func:`settings_model`, a frozen dataclass that pydantic checks. The string below a
+field is its help, for ``--help`` and the reference page. YAML, flags and keywords of Python all go
+through :func:`load` or the class itself, so that a wrong value gives the same message everywhere.
 """
 
 import ast
@@ -99,7 +99,8 @@ def settings_model(cls: type[S]) -> type[S]:
 
     @functools.wraps(validate)
     def check(self: Any, *arguments: Any, **keywords: Any) -> None:
-        values = {**dict(zip(names, arguments, strict=False)), **keywords}  # errors name the keys
+        positional = dict(zip(names, arguments, strict=False))  # by key, which errors name
+        values = {**positional, **keywords}
         try:
             validate(self, **values)
         except ValidationError as error:
@@ -131,7 +132,8 @@ def load(
             raise ConfigError(f"{override!r}: must be key=value")
         path = key.split(".")
         value = parse_yaml(text, repr(override[:60]))
-        if not (value is None or isinstance(value, str)) and _is_text(cls, path):
+        is_other = value is not None and not isinstance(value, str)
+        if is_other and _is_text(cls, path):
             value = text  # 2024 is a folder's name, too
         assign(result, path, value, override)
     try:
@@ -157,8 +159,10 @@ def build(cls: type[S], values: Any, prefix: str = "") -> S:
 
 @functools.cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    is_group = isinstance(kind, type) and is_dataclass(kind)
-    return TypeAdapter(kind) if is_group else TypeAdapter(kind, config=CONFIG)
+    """Return what checks values of a type; a group of settings has its own configuration."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        return TypeAdapter(kind)
+    return TypeAdapter(kind, config=CONFIG)
 
 
 def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
@@ -191,11 +195,15 @@ def check_value(hint: Any, value: Any, key: str) -> None:
 
 
 def _in_yaml(value: Any) -> str:
+    """Write a value for a message."""
     return "null" if value is None else repr(value)
 
 
 def hints_of(cls: type) -> dict[str, Any]:
-    """Return the types of a group's keys, with their ranges; a class adds sections by ``more_sections``."""
+    """Return the types of a group's keys, with their ranges.
+
+    A class adds sections by ``more_sections``.
+    """
     hints = get_type_hints(cls, include_extras=True)
     keys = {item.name: hints[item.name] for item in dataclasses.fields(cls) if item.repr}
     more_sections = getattr(cls, "more_sections", dict)
@@ -208,7 +216,9 @@ def section_in(hint: Any) -> type | None:
         return section_in(get_args(hint)[0])
     if get_origin(hint) in (*UNIONS, list):
         return next(filter(None, map(section_in, get_args(hint))), None)
-    return hint if isinstance(hint, type) and is_dataclass(hint) else None
+    if isinstance(hint, type) and is_dataclass(hint):
+        return hint
+    return None
 
 
 def takes_list(hint: Any) -> bool:
@@ -243,8 +253,10 @@ def setting_of(cls: type, name: str) -> Setting:
         return Setting(hint, "", None)
     texts = [help_texts(model).get(name, "") for model in cls.__mro__[:-1]]
     help_text = next(filter(None, texts), "")  # a subclass may change only the default
-    made = own[name].default_factory
-    default = own[name].default if made is dataclasses.MISSING else made()
+    default = own[name].default
+    factory = own[name].default_factory
+    if factory is not dataclasses.MISSING:
+        default = factory()
     return Setting(hint, help_text, default)
 
 
@@ -292,6 +304,7 @@ def _is_text(cls: type, path: Sequence[str]) -> bool:
 
 
 def _alternatives(hint: Any) -> list[Any]:
+    """Return the types of a union; of another type itself."""
     return list(get_args(hint)) if get_origin(hint) in UNIONS else [hint]
 
 
@@ -318,12 +331,14 @@ def kind_of(hint: Any) -> str:
 
 
 def range_of(hint: Any) -> str:
-    """Describe the range or the choices of a type: ``from 1 to 9``, ``in (0, 1], or null``; empty if all."""
-    ranges = [_range(part) for part in _alternatives(hint)]
-    if not any(ranges):
+    """Describe the range or the choices of a type: ``from 1 to 9``, ``in (0, 1], or null``.
+
+    The description is empty if all values are allowed.
+    """
+    parts = _alternatives(hint)
+    if not any(map(_range, parts)):
         return ""
-    kinds = [kind_of(part) for part in _alternatives(hint)]
-    return ", or ".join(text or kind for text, kind in zip(ranges, kinds, strict=True))
+    return ", or ".join(_range(part) or kind_of(part) for part in parts)
 
 
 def _range(hint: Any) -> str:
@@ -337,43 +352,75 @@ def _range(hint: Any) -> str:
             return f"one of {', '.join(item.names)}"
         limits[type(item)] = item
     if get_origin(plain) is list:
-        inner = range_of(get_args(plain)[0])
-        least = limits[MinLen].min_length if MinLen in limits else 0
-        length = f" of {least}" if MaxLen in limits else f" of at least {least}" if least else ""
-        return (
-            f"a list{length}, each {inner or kind_of(get_args(plain)[0])}" if inner or least else ""
-        )
+        return _range_of_list(limits, get_args(plain)[0])
     if plain is str:
         return "not empty" if MinLen in limits else ""
-    return _interval(limits, plain) if {*limits} & {Ge, Gt, Le, Lt} else ""
+    if limits.keys() & {Ge, Gt, Le, Lt}:
+        return _interval(limits, plain)
+    return ""
+
+
+def _range_of_list(limits: dict[type, Any], item: Any) -> str:
+    """Describe the lengths of a list and the range of its items; empty if all are allowed."""
+    least = limits[MinLen].min_length if MinLen in limits else 0
+    item_range = range_of(item)
+    if not item_range and not least:
+        return ""
+    length = ""
+    if MaxLen in limits:
+        length = f" of {least}"
+    elif least:
+        length = f" of at least {least}"
+    return f"a list{length}, each {item_range or kind_of(item)}"
 
 
 def _restrictions(hint: Any) -> Iterator[Any]:
-    if get_origin(hint) is Annotated:
-        for item in get_args(hint)[1:]:
-            yield from item.metadata if isinstance(item, FieldInfo) else [item]
+    """Yield the restrictions of a type: limits and choices."""
+    if get_origin(hint) is not Annotated:
+        return
+    for item in get_args(hint)[1:]:
+        if isinstance(item, FieldInfo):
+            yield from item.metadata
+        else:
+            yield item
 
 
 def _interval(limits: dict[type, Any], kind: Any) -> str:
-    low = limits[Ge].ge if Ge in limits else limits[Gt].gt if Gt in limits else None
-    high = limits[Le].le if Le in limits else limits[Lt].lt if Lt in limits else None
+    """Describe an interval of numbers, of which at least one end is limited."""
+    low = None
+    high = None
+    if Ge in limits:
+        low = limits[Ge].ge
+    elif Gt in limits:
+        low = limits[Gt].gt
+    if Le in limits:
+        high = limits[Le].le
+    elif Lt in limits:
+        high = limits[Lt].lt
     if high is None:
         return f"above {low}" if Gt in limits else f"at least {low}"
     if low is None:
         return f"below {high}" if Lt in limits else f"at most {high}"
     if kind is int:
-        return f"from {low} to {_short(high - (Lt in limits))}"
-    return f"in {'(' if Gt in limits else '['}{low}, {high}{')' if Lt in limits else ']'}"
+        largest = high - 1 if Lt in limits else high
+        return f"from {low} to {_short(largest)}"
+    left = "(" if Gt in limits else "["
+    right = ")" if Lt in limits else "]"
+    return f"in {left}{low}, {high}{right}"
 
 
 def _short(number: int) -> str:
     """Write a large power of ten as 1e15."""
     zeros = len(str(number)) - 1
-    return f"1e{zeros}" if number == 10**zeros and zeros > 6 else str(number)
+    if number == 10**zeros and zeros > 6:
+        return f"1e{zeros}"
+    return str(number)
 
 
 def explain(error: ValidationError, cls: type, values: Any, prefix: str = "") -> str:
-    """Describe the first problem of a validation in one line: full key, value, and what is allowed.
+    """Describe the first problem of a validation in one line.
+
+    It has the full key, the value, and what is allowed.
 
     Args:
         error: The error of pydantic.
@@ -398,34 +445,49 @@ def explain(error: ValidationError, cls: type, values: Any, prefix: str = "") ->
             hint = hints_of(model)[part]
             model = section_in(hint) or model
             key = f"{key}{part}."
-            values = (
-                values.get(part) if isinstance(values, Mapping) else getattr(values, part, None)
-            )
+            values = _value_at(values, part)
         else:
             break
         depth += 1
-    alternatives = [
-        detail for detail in problems if detail["loc"][:depth] == problem["loc"][:depth]
-    ]
-    is_range = any(OUT_OF_RANGE.search(detail["type"]) for detail in alternatives)
-    allowed = range_of(hint) if is_range else ""
+    place = problem["loc"][:depth]
+    kinds = [detail["type"] for detail in problems if detail["loc"][:depth] == place]
+    allowed = ""
+    if any(map(OUT_OF_RANGE.search, kinds)):
+        allowed = range_of(hint)
     return _message(problem, key, model, allowed or kind_of(hint), values)
 
 
+def _value_at(values: Any, name: str) -> Any:
+    """Return a value of a mapping or an object; None if it has none of this name."""
+    if isinstance(values, Mapping):
+        return values.get(name)
+    return getattr(values, name, None)
+
+
 def _is_leaf(hint: Any) -> bool:
+    """Return whether a type is known and no group of settings."""
     return hint is not Any and section_in(hint) is None
 
 
 def _message(problem: ErrorDetails, key: str, model: type, allowed: str, value: Any) -> str:
-    last = str(problem["loc"][-1]) if problem["loc"] else ""
+    """Describe a problem.
+
+    Args:
+        problem: The problem, as pydantic has it.
+        key: Full key of the setting, with a dot at its end.
+        model: The innermost group of settings on the way to it.
+        allowed: What is allowed.
+        value: What it was given.
+    """
     cause = problem.get("ctx", {}).get("error")
     if problem["type"] == "unexpected_keyword_argument":
+        last = str(problem["loc"][-1]) if problem["loc"] else ""
         return unknown_key(f"{key}{last}", last, hints_of(model))
     if problem["type"] == "missing":
         return f"the key {key.rstrip('.')!r} is missing; add it"
     if isinstance(cause, SettingError):  # names a key without its section
         is_own = re.split(r"[.\[]", cause.key)[0] in hints_of(model)
-        return f"{key if is_own else ''}{cause}"
+        return f"{key}{cause}" if is_own else str(cause)
     return f"{key.rstrip('.')}={_in_yaml(value)}: must be {cause or allowed}"
 
 

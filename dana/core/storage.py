@@ -20,12 +20,8 @@ log = get_logger(__name__)
 
 T = TypeVar("T")
 URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-EXTRAS = {
-    "s3": "s3",
-    "s3a": "s3",
-    "gs": "gcs",
-    "gcs": "gcs",
-}  # protocol to optional dependency of dana
+# Protocol to optional dependency of dana.
+EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
 WAITS = (0.5, 2.0, 8.0)  # seconds before a second, third and fourth attempt
 CREDENTIALS = ("NoCredentialsError", "PartialCredentialsError", "TokenRetrievalError")  # botocore's
 FINAL = (
@@ -39,12 +35,25 @@ FINAL = (
 BLOCK = 1 << 23  # bytes of a request
 BEHIND = 1 << 16  # bytes of a request beyond `until`; doubled each time that is too few
 # Keys that identify a file's content, the most reliable first; then times of modification.
-MARKS = ["md5Hash", "blob_id", "ETag", "etag", "Content-MD5", "Digest", "generation", "crc32c"]
-MARKS += ["mtime", "LastModified", "Last-Modified", "last_modified", "created"]
+MARKS = [
+    "md5Hash",
+    "blob_id",
+    "ETag",
+    "etag",
+    "Content-MD5",
+    "Digest",
+    "generation",
+    "crc32c",
+    "mtime",
+    "LastModified",
+    "Last-Modified",
+    "last_modified",
+    "created",
+]
 
 
 def is_url(name: str) -> bool:
-    """Return True for a URL of fsspec: ``s3://``, ``gs://``, ``hf://``, ``https://``, ``memory://`` and so on."""
+    """Return True for a URL of fsspec: ``s3://``, ``hf://``, ``https://``, ``memory://`` etc."""
     return bool(URL.match(name))
 
 
@@ -57,11 +66,13 @@ def check_url(url: str) -> None:
     if without_secrets(url) != url:
         remedy = "set them in the environment or in the configuration of the file system's package"
         raise ConfigError(
-            f"{without_secrets(url)}: holds credentials, which logs and manifests would show; {remedy}"
+            f"{without_secrets(url)}: holds credentials, which logs and manifests would show; "
+            f"{remedy}"
         )
     if "::" in url:
         raise ConfigError(
-            f"{url}: chained URLs are not supported; name the file itself (.gz, .bz2, .xz and .zst are unpacked)"
+            f"{url}: chained URLs are not supported; name the file itself (.gz, .bz2, .xz and .zst "
+            "are unpacked)"
         )
 
 
@@ -91,7 +102,9 @@ def open_file_system(url: str) -> tuple[Any, str]:
 
 
 def with_retries(work: Callable[[], T], url: str, after: str = "") -> T:
-    """Call a function that reads from a URL; if the connection fails, try again after 0.5, 2 and 8 seconds.
+    """Call a function that reads from a URL.
+
+    If the connection fails, it is called again after 0.5, 2 and 8 seconds.
 
     Args:
         work: The function; repeated as a whole.
@@ -108,7 +121,8 @@ def with_retries(work: Callable[[], T], url: str, after: str = "") -> T:
             raise
         except Exception as raised:  # the package of the file system decides the type
             error = _server_error(raised)
-            if reason := _permanent_reason(error):
+            reason = _permanent_reason(error)
+            if reason:
                 raise DataError(f"{url}: cannot be read: {reason}") from error
             if wait is None:
                 advice = f"; {after}" if after else ""
@@ -129,9 +143,8 @@ def _server_error(error: Exception) -> Exception:
 def _permanent_reason(error: Exception) -> str:
     """Return why another attempt would fail, too; empty if it may succeed."""
     kind = type(error).__name__
-    status = getattr(error, "status", 0) or getattr(
-        getattr(error, "response", None), "status_code", 0
-    )
+    response = getattr(error, "response", None)
+    status = getattr(error, "status", 0) or getattr(response, "status_code", 0)
     if status in (401, 403) or isinstance(error, PermissionError) or kind in CREDENTIALS:
         return f"no permission: {error_line(error)}"
     if status in (404, 410) or isinstance(error, FileNotFoundError):
@@ -139,7 +152,9 @@ def _permanent_reason(error: Exception) -> str:
     if kind == "OfflineModeIsEnabled":
         return "HF_HUB_OFFLINE is set; unset it to read from the Hub"
     is_refusal = 400 <= status < 500 and status not in (408, 429)
-    return error_line(error) if is_refusal or isinstance(error, FINAL) else ""
+    if is_refusal or isinstance(error, FINAL):
+        return error_line(error)
+    return ""
 
 
 def error_line(error: BaseException) -> str:
@@ -190,7 +205,9 @@ class RemoteFile:
         return self.url.startswith("memory://")
 
     def open(self, mode: str = "rb", until: int | None = None) -> io.BufferedReader:
-        """Open the file for reading, with random access, in blocks of 8 MB that are read again if the connection fails.
+        """Open the file for reading, with random access.
+
+        It is read in blocks of 8 MB, which are read again if the connection fails.
 
         Args:
             mode: Only ``rb``.
@@ -199,21 +216,24 @@ class RemoteFile:
         """
         if mode != "rb":
             raise ValueError(f"{self.url}: mode={mode!r}: must be 'rb'")
-        return io.BufferedReader(_Blocks(self, self.size if until is None else until), BLOCK)
+        end = self.size if until is None else until
+        return io.BufferedReader(_Blocks(self, end), BLOCK)
 
     @property
     def identity(self) -> str:
-        """The file's entry in fingerprints: mark and size, or a digest of the bytes if there is no mark.
+        """The file's entry in fingerprints.
+
+        It is mark and size, or a digest of the bytes if there is no mark.
 
         Raises:
             DataError: If it cannot be read.
         """
         if self.mark:
             return f"{self.mark}, {self.size} bytes"
-        log.info(
-            "storage   %s: its file system has no checksum; reading the file once to compute one",
-            self.url,
+        message = (
+            "storage   %s: its file system has no checksum; reading the file once to compute one"
         )
+        log.info(message, self.url)
         return file_digest(self)
 
 
@@ -231,7 +251,10 @@ def open_until(file: File, until: int) -> BinaryIO:
 
 
 def pyarrow_source(file: File, until: int | None = None) -> Any:
-    """Return the path or stream from which pyarrow reads a file; for `until` see :meth:`RemoteFile.open`."""
+    """Return the path or stream from which pyarrow reads a file.
+
+    For `until` see :meth:`RemoteFile.open`.
+    """
     return file.open(until=until) if isinstance(file, RemoteFile) else str(file)
 
 
@@ -239,7 +262,9 @@ class _Blocks(io.RawIOBase):
     """The bytes of a remote file, one request per read."""
 
     def __init__(self, file: RemoteFile, until: int) -> None:
-        self._file, self._until, self._at = file, until, 0
+        self._file = file
+        self._until = until
+        self._at = 0
 
     def readable(self) -> bool:
         return True
@@ -251,30 +276,25 @@ class _Blocks(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = (
-            offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
-        )
+        origins = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}
+        self._at = origins[whence] + offset
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        remaining = self._until - self._at
-        size = max(
-            0,
-            min(
-                len(buffer),
-                self._file.size - self._at,
-                remaining if remaining > 0 else max(BEHIND, -remaining),
-            ),
-        )
+        in_request = self._until - self._at
+        if in_request <= 0:  # a request beyond `until` doubles what was read there
+            in_request = max(BEHIND, -in_request)
+        in_file = self._file.size - self._at
+        size = max(0, min(len(buffer), in_file, in_request))
         if size:
             buffer[:size] = with_retries(lambda: self._fetch(size), self._file.url, "run it again")
             self._at += size
         return size
 
     def readall(self) -> bytes:
-        return b"".join(
-            iter(lambda: self.read(BLOCK) or b"", b"")
-        )  # the default requests 8 KB at a time
+        # The default requests 8 KB at a time.
+        blocks = iter(lambda: self.read(BLOCK) or b"", b"")
+        return b"".join(blocks)
 
     def _fetch(self, size: int) -> bytes:
         fs, path = open_file_system(self._file.url)
@@ -289,7 +309,13 @@ class _Blocks(io.RawIOBase):
 
 
 class Listing(NamedTuple):
-    """The kind of a URL (``file``, ``folder`` or ``glob``) and its files by name, including hidden ones."""
+    """The files of a URL.
+
+    Attributes:
+        kind: ``file``, ``folder`` or ``glob``.
+        root: The file, folder or pattern.
+        files: The files by name, including hidden ones.
+    """
 
     kind: str
     root: str
@@ -327,7 +353,9 @@ def list_url(url: str) -> Listing:
 
 
 def check_unchanged(files: Iterable[RemoteFile]) -> None:
-    """Check that files have not changed since they were listed, because each is read in several requests.
+    """Check that files have not changed since they were listed.
+
+    Each file is read in several requests, which would mix two contents.
 
     Raises:
         DataError: If a file changed or was removed.
@@ -338,24 +366,37 @@ def check_unchanged(files: Iterable[RemoteFile]) -> None:
 
 
 def _files(fs: Any, entries: dict[str, dict[str, Any]]) -> list[RemoteFile]:
-    files = (
-        (name, info)
-        for name, info in entries.items()
-        if info["type"] == "file" and not name.endswith("/")
-    )
-    return sorted(_remote(fs.unstrip_protocol(name), info) for name, info in files)
+    """Return the files among the entries of a listing, sorted by URL."""
+    files = []
+    for name, info in entries.items():
+        if info["type"] == "file" and not name.endswith("/"):
+            files.append(_remote(fs.unstrip_protocol(name), info))
+    return sorted(files)
 
 
 def _remote(url: str, info: dict[str, Any]) -> RemoteFile:
-    lfs = info.get("lfs") or {}
-    marks = {**info, "blob_id": lfs.get("sha256") or info.get("blob_id")}
-    key, size = next((key for key in MARKS if marks.get(key)), ""), info.get("size")
+    """Make the file of a URL from its entry in a listing.
+
+    Raises:
+        DataError: If the listing has no size.
+    """
+    size = info.get("size")
     if size is None:
         raise DataError(
             f"{url}: its file system does not report its size, so it cannot be read in blocks"
         )
-    mark: Any = marks.get(key)
-    text = str(
-        mark.timestamp() if hasattr(mark, "timestamp") else mark
-    )  # listings and single files differ in type
-    return RemoteFile(url, int(size), f"{key} {text.strip(chr(34))}" if key else "")
+    return RemoteFile(url, int(size), _mark(info))
+
+
+def _mark(info: dict[str, Any]) -> str:
+    """Return the most reliable mark of a file's content with its key; empty if there is none."""
+    lfs = info.get("lfs") or {}
+    marks: dict[str, Any] = {**info, "blob_id": lfs.get("sha256") or info.get("blob_id")}
+    for key in MARKS:
+        mark = marks.get(key)
+        if mark:
+            # Listings and single files differ in the type of a time.
+            value = mark.timestamp() if hasattr(mark, "timestamp") else mark
+            text = str(value).strip('"')
+            return f"{key} {text}"
+    return ""

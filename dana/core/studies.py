@@ -1,7 +1,8 @@
-"""Find studies: experiments on top of the core, registered as entry points of the group ``dana.studies``.
+"""Find studies: experiments on top of the core.
 
-The core names no study. A :class:`Study` lists what it adds to the command line, to recipes and to
-the report, as ``module:object`` strings that are loaded when they are used.
+They are registered as entry points of the group ``dana.studies``. The core names no study. A
+:class:`Study` lists what it adds to the command line, to recipes and to the report, as
+``module:object`` strings that are loaded when they are used.
 """
 
 from collections.abc import Iterator, Mapping
@@ -63,12 +64,14 @@ def _entries() -> dict[str, Study | str]:
 
 
 def _study(name: str, entries: dict[str, list[EntryPoint]]) -> Study | str:
+    """Load a study; return the reason if it does not load."""
     try:
         study: Any = STUDIES.load(name, entries=entries)
     except PluginError as error:
         return str(error)
-    is_one = isinstance(study, Study) and study.name == name and name.isidentifier()
-    return study if is_one else "its entry point is not a Study of this name"
+    if isinstance(study, Study) and study.name == name and name.isidentifier():
+        return study
+    return "its entry point is not a Study of this name"
 
 
 def load_parts(part: str) -> Iterator[tuple[Study, Any]]:
@@ -77,12 +80,14 @@ def load_parts(part: str) -> Iterator[tuple[Study, Any]]:
     A study whose part does not load is skipped with a warning, and counts as missing from then on.
     """
     for study in studies():
-        if target := getattr(study, part):
-            try:
-                yield study, load_object(target)
-            except PluginError as error:
-                _entries()[study.name] = str(error)
-                log.warning("study     %s is skipped: %s", study.name, error)
+        target = getattr(study, part)
+        if not target:
+            continue
+        try:
+            yield study, load_object(target)
+        except PluginError as error:
+            _entries()[study.name] = str(error)
+            log.warning("study     %s is skipped: %s", study.name, error)
 
 
 def load_object(target: str) -> Any:

@@ -31,21 +31,18 @@ def save_tensors(value: Any, folder: Path, name: str, **extra: Any) -> None:
         extra: Further JSON values, such as the registered name.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    parts = {
-        field.name: getattr(value, field.name)
-        for field in fields(value)
-        if field.metadata.get("saved", True)
-    }
-    tensors = {
-        key: part.detach().cpu().contiguous().numpy()
-        for key, part in parts.items()
-        if hasattr(part, "detach")
-    }
+    tensors: dict[str, np.ndarray] = {}
+    parameters: dict[str, Any] = {}
+    for field in fields(value):
+        if not field.metadata.get("saved", True):
+            continue
+        part = getattr(value, field.name)
+        if hasattr(part, "detach"):
+            tensors[field.name] = part.detach().cpu().contiguous().numpy()
+        else:
+            parameters[field.name] = part
     save_file(tensors, folder / f"{name}.safetensors")
-    write_json(
-        folder / f"{name}.json",
-        {**extra, "parameters": {k: v for k, v in parts.items() if k not in tensors}},
-    )
+    write_json(folder / f"{name}.json", {**extra, "parameters": parameters})
 
 
 def load_tensors(cls: type[T], folder: Path, name: str) -> T:
@@ -54,7 +51,8 @@ def load_tensors(cls: type[T], folder: Path, name: str) -> T:
     Raises:
         ArtifactError: If a file is missing or damaged.
     """
-    content, file = read_json(folder / f"{name}.json"), folder / f"{name}.safetensors"
+    content = read_json(folder / f"{name}.json")
+    file = folder / f"{name}.safetensors"
     try:
         tensors = {key: _tensor(array) for key, array in load_file(file).items()}
         return cls(**content["parameters"], **tensors)
@@ -73,7 +71,11 @@ def _tensor(array: np.ndarray) -> "torch.Tensor":
 
 
 def to_device(value: T, device: "torch.device | str") -> T:
-    """Move the tensors of a dataclass to a device; returns the same object if they are there already."""
+    """Move the tensors of a dataclass to a device.
+
+    Returns:
+        The moved dataclass; the same object if its tensors are there already.
+    """
     import torch
 
     tensors = {}
@@ -81,7 +83,9 @@ def to_device(value: T, device: "torch.device | str") -> T:
         part = getattr(value, field.name)
         if isinstance(part, torch.Tensor) and part.device != torch.device(device):
             tensors[field.name] = part.to(device)
-    return replace(value, **tensors) if tensors else value  # type: ignore[type-var]
+    if not tensors:
+        return value
+    return replace(value, **tensors)  # type: ignore[type-var]
 
 
 class ArrayWriter:
@@ -105,10 +109,12 @@ class ArrayWriter:
 
     def close(self) -> None:
         """Write the file, header first, and remove the temporary files."""
-        header, end = {}, 0
+        header = {}
+        end = 0
         for name, stream in self._streams.items():
             stream.close()
-            size, dtype = self._raw[name].stat().st_size, self._dtypes[name]
+            size = self._raw[name].stat().st_size
+            dtype = self._dtypes[name]
             kind = f"{dtype.kind.upper()}{8 * dtype.itemsize}"  # safetensors' name of the type
             header[name] = {
                 "dtype": kind,
@@ -119,7 +125,8 @@ class ArrayWriter:
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)  # the format aligns data to 8 bytes
         with self._path.open("wb") as out:
-            out.write(len(text).to_bytes(8, "little") + text)
+            out.write(len(text).to_bytes(8, "little"))
+            out.write(text)
             for raw in self._raw.values():
                 with raw.open("rb") as piece:
                     shutil.copyfileobj(piece, out, 1 << 20)
@@ -135,12 +142,16 @@ def map_arrays(path: Path) -> dict[str, np.ndarray]:
     """
     try:
         data = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
-        begin = end = 8 + int(data[:8].view("<u8")[0])
+        begin = 8 + int(data[:8].view("<u8")[0])  # end of the header
+        end = begin
         arrays = {}
         for name, entry in json.loads(data[8:begin].tobytes()).items():
-            first, end = (begin + offset for offset in entry["data_offsets"])
-            dtype = f"<{entry['dtype'][0].lower()}{int(entry['dtype'][1:]) // 8}"
-            arrays[name] = data[first:end].view(dtype).reshape(entry["shape"])
+            first_offset, end_offset = entry["data_offsets"]
+            end = begin + end_offset
+            kind = entry["dtype"][0].lower()
+            bits = int(entry["dtype"][1:])
+            values = data[begin + first_offset : end].view(f"<{kind}{bits // 8}")
+            arrays[name] = values.reshape(entry["shape"])
         if end != len(data):
             raise ValueError(f"{len(data):,} bytes, expected {end:,} by its header")
     except OSError as error:

@@ -22,13 +22,18 @@ def tabulate(rows: Sequence[Mapping[str, Value]]) -> str:
         values = [row[name] for row in rows]
         cells = [name, *map(_cell, values)]
         width = max(map(len, cells))
-        right = all(isinstance(value, int | float | None) for value in values)
-        columns.append([cell.rjust(width) if right else cell.ljust(width) for cell in cells])
-    return "\n".join("  ".join(line).rstrip() for line in zip(*columns, strict=True))
+        are_numbers = all(isinstance(value, int | float | None) for value in values)
+        pad = str.rjust if are_numbers else str.ljust
+        columns.append([pad(cell, width) for cell in cells])
+    lines = ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
+    return "\n".join(lines)
 
 
 def csv_text(frame: "pd.DataFrame") -> str:
-    """Format a frame as CSV without its index; an apostrophe stops spreadsheets from running text as a formula."""
+    """Format a frame as CSV without its index.
+
+    An apostrophe stops spreadsheets from running text as a formula.
+    """
     from pandas.api.types import is_numeric_dtype
 
     frame = frame.copy()
@@ -39,14 +44,14 @@ def csv_text(frame: "pd.DataFrame") -> str:
 
 
 def _inert(value: Any) -> Any:
-    return (
-        f"'{value}"
-        if isinstance(value, str) and value.startswith(FORMULA) and len(value) > 1
-        else value
-    )
+    """Return a value, with an apostrophe before text that a spreadsheet would run."""
+    if isinstance(value, str) and value.startswith(FORMULA) and len(value) > 1:
+        return f"'{value}"
+    return value
 
 
 def _cell(value: Value) -> str:
+    """Format a value."""
     if value is None:
         return "-"
     if isinstance(value, int):

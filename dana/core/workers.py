@@ -47,7 +47,10 @@ def worker_pool(count: int) -> Iterator[Executor]:
 
 
 class Worker:
-    """One process with its own environment variables, for one call at a time; restarted if it died."""
+    """One process with its own environment variables, for one call at a time.
+
+    It is restarted if it died.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = dict(environment)

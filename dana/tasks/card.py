@@ -1,4 +1,7 @@
-"""Read and check task cards, which describe labelled tasks in YAML; a new task is one new file in ``tasks/``."""
+"""Read and check task cards, which describe labelled tasks in YAML.
+
+A new task is one new file in ``tasks/``.
+"""
 
 import os
 import re
@@ -35,11 +38,22 @@ DECISIVE = (
     "unseen_test",
 )
 SPLIT = "{split}"  # in the name of a card's file
-TEXT_SUFFIXES = (".jsonl", ".csv", ".tsv", ".json", ".ndjson", ".txt")  # which may be packed
+
+
+def _with_compressions(*suffixes: str) -> list[str]:
+    """Return suffixes, each plain first and then with every compression."""
+    found = []
+    for suffix in suffixes:
+        found.append(suffix)
+        found += [f"{suffix}{compression}" for compression in COMPRESSIONS]
+    return found
+
+
+# Suffixes of a card's files, in the order in which they are looked for.
 SUFFIXES = (
-    *(f"{kind}{pack}" for kind in TEXT_SUFFIXES[:3] for pack in ("", *COMPRESSIONS)),
+    *_with_compressions(".jsonl", ".csv", ".tsv"),
     *(".parquet", ".arrow", ".xlsx", ".xls", ".ods"),
-    *(f"{kind}{pack}" for kind in TEXT_SUFFIXES[3:] for pack in ("", *COMPRESSIONS)),
+    *_with_compressions(".json", ".ndjson", ".txt"),
 )
 HUB_SPLITS = {"dev": "validation"}
 COMMIT = re.compile("[0-9a-f]{40}")
@@ -67,13 +81,16 @@ class Template:
             parts = list(Formatter().parse(template))
         except ValueError:
             parts = []
-        slots = [
-            (name, spec, conversion) for _, name, spec, conversion in parts if name is not None
-        ]
-        good = bool(slots) and all(
-            name.strip() and not spec and not conversion for name, spec, conversion in slots
-        )
-        require(good, "template", template, "a text with fields in braces, as in '{title} {body}'")
+        has_fields = False
+        are_plain = True
+        for _, name, spec, conversion in parts:
+            if name is None:
+                continue
+            has_fields = True
+            if not name.strip() or spec or conversion:
+                are_plain = False
+        form = "a text with fields in braces, as in '{title} {body}'"
+        require(has_fields and are_plain, "template", template, form)
         return cls(tuple((literal, name) for literal, name, _, _ in parts))
 
     @classmethod
@@ -84,13 +101,17 @@ class Template:
     @property
     def fields(self) -> list[str]:
         """The names of its fields, each once."""
-        return list(dict.fromkeys(name for _, name in self.parts if name is not None))
+        names = [name for _, name in self.parts if name is not None]
+        return list(dict.fromkeys(names))
 
     def fill(self, values: Mapping[str, str]) -> str:
         """Replace the placeholders by the values of the fields."""
-        return "".join(
-            literal + ("" if name is None else values[name]) for literal, name in self.parts
-        )
+        text = ""
+        for literal, name in self.parts:
+            text += literal
+            if name is not None:
+                text += values[name]
+        return text
 
 
 @settings_model
@@ -120,8 +141,8 @@ class TaskCard:
     template: str | None = None
     """Makes the text from several fields instead, {title} {body}."""
     label: str | list[str] = "label"
-    """Field of the label; for several labels a text also a list of fields of 0 and 1, one for each of
-    labels, in their order."""
+    """Field of the label; for several labels a text also a list of fields of 0 and 1, one for each
+    of labels, in their order."""
     id: str | None = None
     """Field of the example's id, required in every record; None uses id where a record has it."""
     folds: str | None = None
@@ -140,8 +161,9 @@ class TaskCard:
     kind: str = DEFAULT
     """Kind of the label: a name of dana.tasks.kinds."""
     class_weight: Annotated[str, OneOf((BALANCED,))] | None = None
-    """balanced: probes, linear baselines and fine-tuning weigh the texts of a class by the inverse of
-    their number, so that all classes count alike, as in macro-F1; None weighs all texts alike."""
+    """balanced: probes, linear baselines and fine-tuning weigh the texts of a class by the inverse
+    of their number, so that all classes count alike, as in macro-F1; None weighs all texts
+    alike."""
     unseen_test: Bool = False
     """Leave out test examples whose text is also in train or dev."""
     presets: dict[str, Preset] = field(default_factory=lambda: dict(PRESETS))
@@ -158,19 +180,20 @@ class TaskCard:
     """How its files are read, where looking at them finds something else: encoding, separator,
     quotes, header, skip_lines, as under inputs of a recipe."""
     made_from: dict[str, Any] = field(default_factory=dict)
-    """What dana init found in the table: columns, separator, whether it has a header, number of rows,
-    texts by label, notes. Results do not depend on it; dana predict reads columns by it."""
+    """What dana init found in the table: columns, separator, whether it has a header, number of
+    rows, texts by label, notes. Results do not depend on it; dana predict reads columns by it."""
     origins: list[Path] = field(default_factory=list)
     """The YAML file, then the files that it includes."""
 
     def __post_init__(self) -> None:
-        is_printable = self.name.isprintable() and not {*"/\\"} & {*self.name}
-        if not is_printable or self.name in ("", ".", ".."):
+        is_one_part = "/" not in self.name and "\\" not in self.name
+        is_named = self.name.isprintable() and self.name not in ("", ".", "..")
+        if not is_one_part or not is_named:
             raise SettingError("name", self.name, "a name that a folder can have")
         self.label_kind.check_card(self.metric, self.template, self.text_pair)
-        right = self.label_kind.metrics[self.metric]
-        if self.direction != right:
-            form = f"{right}, the better direction of {self.metric}"
+        better = self.label_kind.metrics[self.metric]
+        if self.direction != better:
+            form = f"{better}, the better direction of {self.metric}"
             raise SettingError("direction", self.direction, form)
         if self.class_weight is not None and not self.label_kind.has_labels:
             form = f"left out for kind={self.kind}: numbers have no classes"
@@ -210,7 +233,8 @@ class TaskCard:
         key_sets = ({"local"}, {"file"}, {"hub"}, {"local", "hub"}, {"file", "hub"})
         if {*self.data} not in key_sets:
             raise SettingError("data", self.data, "local or file, or hub, or both")
-        _, separator, commit = self.data.get("hub", "").partition(":")[0].partition("@")
+        dataset, _, _ = self.data.get("hub", "").partition(":")
+        _, separator, commit = dataset.partition("@")
         if separator and not COMMIT.fullmatch(commit):
             form = "org/name[@commit][:config], with a commit of 40 hexadecimal digits"
             raise SettingError("data.hub", self.data["hub"], f"{form} (a branch can change)")
@@ -248,9 +272,9 @@ class TaskCard:
     @property
     def whole_text(self) -> Template:
         """The template that makes the text of a record, often of a single field."""
-        return (
-            Template.of_field(self.text) if self.template is None else Template.parse(self.template)
-        )
+        if self.template is None:
+            return Template.of_field(self.text)
+        return Template.parse(self.template)
 
     @property
     def label_kind(self) -> Kind:
@@ -264,17 +288,21 @@ class TaskCard:
 
     @property
     def text_identity(self) -> dict[str, Any]:
-        """The card's part of the fingerprint of its texts: the version, and fields that differ from the defaults."""
-        fields = {
-            name: getattr(self, name) for name in ("text", "text_pair", "template", "id", "kind")
-        }
+        """The card's part of the fingerprint of its texts.
+
+        It has the version, and the fields that differ from the defaults.
+        """
+        identity: dict[str, Any] = {"version": self.version}
         defaults = {"text": "text", "kind": DEFAULT}
-        differing = {name: x for name, x in fields.items() if x != defaults.get(name)}
-        return {"version": self.version, **differing, **self.partition, **self.inputs.identity()}
+        for name in ("text", "text_pair", "template", "id", "kind"):
+            value = getattr(self, name)
+            if value != defaults.get(name):
+                identity[name] = value
+        return {**identity, **self.partition, **self.inputs.identity()}
 
     @property
     def decisive(self) -> dict[str, Any]:
-        """The fields that decide a result, besides the division of the texts (:attr:`partition`)."""
+        """The fields that decide a result, besides the division of texts (:attr:`partition`)."""
         fields = {name: getattr(self, name) for name in DECISIVE} | {"id": self.id or "id"}
         if self.class_weight is not None:
             fields["class_weight"] = self.class_weight
@@ -283,12 +311,15 @@ class TaskCard:
     @property
     def partition(self) -> dict[str, Any]:
         """The keys that divide the labelled texts anew."""
-        names = ("folds", "train", "test")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        keys = {"folds": self.folds, "train": self.train, "test": self.test}
+        return {name: value for name, value in keys.items() if value is not None}
 
     @property
     def is_divided(self) -> bool:
-        """Whether texts outside the published test split are tested, too: with ``folds`` or ``test: rest``."""
+        """Whether texts outside the published test split are tested, too.
+
+        They are with ``folds`` or ``test: rest``.
+        """
         return bool(self.folds or self.test)
 
     @property
@@ -333,50 +364,61 @@ class TaskCard:
         return [self._source(data, split) for split in splits]
 
     def _source(self, data: str | None, split: str) -> str:
-        file = self.data.get("file")
-        *parents, stem = Path(file).parts if file else (self.data.get("local", self.name), SPLIT)
-        below = Path(*parents)
-        folders = (
-            [Path(data) / below, Path(data)]
-            if data
-            else [origin.parent / below for origin in self.origins]
-        )
-        if (data_root := os.environ.get("DANA_DATA")) and not data:
-            folders.append(Path(data_root) / ("" if file else "tasks") / below)
-        paths = list(dict.fromkeys(str(folder / stem.replace(SPLIT, split)) for folder in folders))
+        """Find the source of a split: a file, a saved folder, or a data set on the Hub."""
+        paths = self._candidate_paths(data, split)
+        hub_split = HUB_SPLITS.get(split, split)
         for path in paths:
             for suffix in SUFFIXES:
                 if Path(path + suffix).is_file():
                     return path + suffix
-            for folder in (path, path.replace(split, HUB_SPLITS.get(split, split))):
+            for folder in (path, path.replace(split, hub_split)):
                 if is_saved(Path(folder)):
                     return folder
         if "hub" in self.data and not data:
             name, _, config = self.data["hub"].partition(":")
-            return f"hf:{name}:{config}:{HUB_SPLITS.get(split, split)}"
+            return f"hf:{name}:{config}:{hub_split}"
         candidates = ", ".join(f"{path}.jsonl[.gz]" for path in paths)
-        target = f"{file}.jsonl into $DANA_DATA" if file else f"them into $DANA_DATA/tasks/{below}"
+        target = f"them into $DANA_DATA/tasks/{self._file_pattern.parent}"
+        if self.data.get("file"):
+            target = f"{self.data['file']}.jsonl into $DANA_DATA"
         raise DataError(
             f"task {self.name}: no {split} data (looked for {candidates}); "
             f"pass the folder with train, dev and test as --data, or put {target}"
         )
 
+    @property
+    def _file_pattern(self) -> Path:
+        """Path of the card's files below a folder of data, without suffix, with ``{split}``."""
+        file = self.data.get("file")
+        return Path(file) if file else Path(self.data.get("local", self.name), SPLIT)
+
+    def _candidate_paths(self, data: str | None, split: str) -> list[str]:
+        """List the paths, without suffix, at which the file of a split is looked for."""
+        below = self._file_pattern.parent
+        data_root = os.environ.get("DANA_DATA")
+        if data:
+            folders = [Path(data) / below, Path(data)]
+        else:
+            folders = [origin.parent / below for origin in self.origins]
+            if data_root:
+                has_file = bool(self.data.get("file"))
+                root = Path(data_root) if has_file else Path(data_root) / "tasks"
+                folders.append(root / below)
+        name = self._file_pattern.name.replace(SPLIT, split)
+        return list(dict.fromkeys(str(folder / name) for folder in folders))
+
 
 def _presets(origin: str, values: Any) -> dict[str, Preset]:
     """Merge a card's presets into the default ones."""
-    if not isinstance(values, dict) or not all(
-        isinstance(preset, dict) for preset in values.values()
-    ):
+    is_mapping = isinstance(values, dict)
+    if not is_mapping or not all(isinstance(preset, dict) for preset in values.values()):
         raise ConfigError(f"{origin}: presets={values!r}: must map names to hyper-parameters")
-    presets = {
-        name: load(
-            Preset,
-            {**asdict(PRESETS.get(name, Preset())), **preset},
-            origin=f"{origin}: presets.{name}",
-        )
-        for name, preset in values.items()
-    }
-    return {**PRESETS, **presets}
+    presets = dict(PRESETS)
+    for name, preset in values.items():
+        default = PRESETS.get(name, Preset())
+        merged = {**asdict(default), **preset}
+        presets[name] = load(Preset, merged, origin=f"{origin}: presets.{name}")
+    return presets
 
 
 def find_card(name: str) -> TaskCard | None:

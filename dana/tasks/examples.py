@@ -1,10 +1,12 @@
-"""Read a task's labelled examples and check them against its card; split its text into fit and held-out documents."""
+"""Read a task's labelled examples and check them against its card.
+
+Its text is split into documents to fit on and held-out ones, too.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from glob import has_magic
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +33,8 @@ log = get_logger(__name__)
 
 HELD_OUT_SHARE = 0.1
 MOST_TEST_TEXTS = 10_000  # with ``test: rest``
-SPLIT_ENDS = {
-    "train": 0.7,
-    "dev": 0.82,
-    "test": 1.0,
-}  # of one file with all splits: 70 %, 12 % and 18 % of the ids
+# Of one file with all splits: 70 %, 12 % and 18 % of the ids.
+SPLIT_ENDS = {"train": 0.7, "dev": 0.82, "test": 1.0}
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,9 @@ class Example:
 
 
 def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Example]:
-    """Read one split, of a card with ``folds`` the first; warn if the card expects another number of examples.
+    """Read one split; warn if the card expects another number of examples.
+
+    Of a card with ``folds``, the first fold is the test split.
 
     Args:
         card: The task.
@@ -81,10 +82,14 @@ def read_split(card: TaskCard, split: str, data: str | None = None) -> list[Exam
     if card.folds is not None:
         return split_by_fold(read_folds(card, data), 0)[split]
     if card.train is not None:
-        return _few_to_train(card, {split: _read_published(card, split, data) for split in SPLITS})[
-            split
-        ]
+        published = _read_all_published(card, data)
+        return _few_to_train(card, published)[split]
     return _read_published(card, split, data)
+
+
+def _read_all_published(card: TaskCard, data: str | None) -> dict[str, list[Example]]:
+    """Read all splits as they are published."""
+    return {split: _read_published(card, split, data) for split in SPLITS}
 
 
 def _read_published(card: TaskCard, split: str, data: str | None) -> list[Example]:
@@ -93,20 +98,28 @@ def _read_published(card: TaskCard, split: str, data: str | None) -> list[Exampl
     sizes = card.accepted_sizes(split)
     if sizes and len(examples) not in sizes:
         numbers = " or ".join(f"{number:,}" for number in sizes)
-        message = "%s: %s has %d examples, but the card expects %s; scores cannot be compared with published ones"
+        message = (
+            "%s: %s has %d examples, but the card expects %s; "
+            "scores cannot be compared with published ones"
+        )
         log.warning(message, card.name, split, len(examples), numbers)
     return examples
 
 
 def _read(card: TaskCard, split: str, data: str | None, has_ids: bool) -> list[Example]:
-    """Read the examples of a split; with `has_ids`, refuse an id that comes twice: predictions are compared by it."""
-    examples, ids = [], set()
+    """Read the examples of a split.
+
+    With `has_ids`, an id that comes twice is refused, because predictions are compared by it.
+    """
+    examples = []
+    ids = set()
     for location, example in stream_examples(card, split, data):
         if not all(example.texts):
             raise DataError(f"{location}: {describe_empty_text(example)}")
         if has_ids and example.id in ids:
             raise DataError(
-                f"{location}: the id {example.id!r} comes twice; give every test example an id of its own"
+                f"{location}: the id {example.id!r} comes twice; "
+                "give every test example an id of its own"
             )
         ids.add(example.id)
         examples.append(example)
@@ -114,28 +127,42 @@ def _read(card: TaskCard, split: str, data: str | None, has_ids: bool) -> list[E
 
 
 def _few_to_train(card: TaskCard, splits: dict[str, list[Example]]) -> dict[str, list[Example]]:
-    """Keep ``train`` training examples; with ``test: rest`` test the others, too, without texts of train and dev.
+    """Keep ``train`` training examples; with ``test: rest`` test the others, too.
 
-    The second test example of an id gets the id ``ID#2``, and so on; ids that the data has are
-    passed over.
+    Texts of train and dev are not tested.
     """
-    train = sorted(
-        np.argsort(_ranks(splits["train"], "few", "train"), kind="stable")[: card.train].tolist()
-    )
-    train_examples = [splits["train"][row] for row in train]
+    published = splits["train"]
+    rows = _first_rows(published, card.train, "train")
+    train = [published[row] for row in rows]
     if not card.test:
-        return {**splits, "train": train_examples}
-    others = [example for row, example in enumerate(splits["train"]) if row not in {*train}]
-    new = _without([*splits["test"], *others], [*train_examples, *splits["dev"]])
-    rows = np.argsort(_ranks(new, "few", "test"), kind="stable")[:MOST_TEST_TEXTS]
-    test: dict[
-        str, Example
-    ] = {}  # train and test may both count from 0; predictions are compared by id
-    for example in (new[row] for row in sorted(rows.tolist())):
-        names = chain([example.id], (f"{example.id}#{number}" for number in count(2)))
-        name = next(name for name in names if name not in test)
-        test[name] = replace(example, id=name)
-    return {**splits, "train": train_examples, "test": [*test.values()]}
+        return {**splits, "train": train}
+    used_rows = {*rows}
+    unused = [example for row, example in enumerate(published) if row not in used_rows]
+    new = _without([*splits["test"], *unused], [*train, *splits["dev"]])
+    tested = [new[row] for row in _first_rows(new, MOST_TEST_TEXTS, "test")]
+    return {**splits, "train": train, "test": _with_distinct_ids(tested)}
+
+
+def _first_rows(examples: list[Example], size: int | None, split: str) -> list[int]:
+    """Choose `size` rows by a hash of the ids, in their order; None chooses all."""
+    order = np.argsort(_ranks(examples, "few", split), kind="stable")
+    return sorted(order[:size].tolist())
+
+
+def _with_distinct_ids(examples: list[Example]) -> list[Example]:
+    """Give the second example of an id the id ``ID#2``, and so on, passing over ids that are taken.
+
+    Train and test may both count from 0, and predictions are compared by id.
+    """
+    by_id: dict[str, Example] = {}
+    for example in examples:
+        name = example.id
+        number = 1
+        while name in by_id:
+            number += 1
+            name = f"{example.id}#{number}"
+        by_id[name] = replace(example, id=name)
+    return [*by_id.values()]
 
 
 def _ranks(examples: list[Example], *purpose: str) -> np.ndarray:
@@ -151,7 +178,8 @@ def read_folds(card: TaskCard, data: str | None = None) -> list[Example]:
         DataError: As :func:`read_split`; or if a fold has no text, or there is none to train on
             beside one.
     """
-    examples, [file] = _read(card, "text", data, has_ids=True), card.files(data, ["text"])
+    examples = _read(card, "text", data, has_ids=True)
+    [file] = card.files(data, ["text"])
     folds = {example.fold for example in examples}
     numbers = range(max(folds) + 1)  # type: ignore[type-var, operator]
     for fold in numbers or [0]:
@@ -161,18 +189,18 @@ def read_folds(card: TaskCard, data: str | None = None) -> list[Example]:
             )
     if folds == {0}:
         raise DataError(
-            f"{file}: all texts have {card.folds}=0; give those that train -1, or make two folds or more"
+            f"{file}: all texts have {card.folds}=0; "
+            "give those that train -1, or make two folds or more"
         )
     return examples
 
 
 def fold_count(card: TaskCard, data: str | None = None) -> int:
     """Count the folds of a card; 0 if it has no ``folds``."""
-    return (
-        0
-        if card.folds is None
-        else len({example.fold for example in read_folds(card, data)} - {-1})
-    )
+    if card.folds is None:
+        return 0
+    folds = {example.fold for example in read_folds(card, data)}
+    return len(folds - {-1})
 
 
 def split_by_fold(examples: list[Example], fold: int) -> dict[str, list[Example]]:
@@ -186,12 +214,19 @@ def split_by_fold(examples: list[Example], fold: int) -> dict[str, list[Example]
         DataError: If there is no text to train on.
     """
     test = [example for example in examples if example.fold == fold]
-    others = _without([example for example in examples if example.fold != fold], test)
+    others = [example for example in examples if example.fold != fold]
+    others = _without(others, test)
     ranks = _ranks(others, "dev")
     order = sorted(range(len(others)), key=lambda row: (str(others[row].label), ranks[row]))
-    rows = {*order[min(4, len(order) - 1) :: 10]}
-    dev = [example for row, example in enumerate(others) if row in rows]
-    train = _without([example for row, example in enumerate(others) if row not in rows], dev)
+    dev_rows = {*order[min(4, len(order) - 1) :: 10]}
+    dev = []
+    train = []
+    for row, example in enumerate(others):
+        if row in dev_rows:
+            dev.append(example)
+        else:
+            train.append(example)
+    train = _without(train, dev)
     if not train:
         raise DataError(
             f"fold {fold}: no text is left to train on beside {len(test)} to test on; add texts"
@@ -200,14 +235,23 @@ def split_by_fold(examples: list[Example], fold: int) -> dict[str, list[Example]
 
 
 def _without(examples: list[Example], others: list[Example]) -> list[Example]:
-    wordings = {tuple(map(wording, example.texts)) for example in others}
-    return [example for example in examples if tuple(map(wording, example.texts)) not in wordings]
+    """Leave out the examples with the wording of another."""
+    wordings = {_wordings(other) for other in others}
+    return [example for example in examples if _wordings(example) not in wordings]
+
+
+def _wordings(example: Example) -> tuple[str, ...]:
+    """Return the wording of the text, or of both texts of a pair."""
+    return tuple(map(wording, example.texts))
 
 
 def stream_examples(
     card: TaskCard, split: str, data: str | None = None
 ) -> Iterator[tuple[str, Example]]:
-    """Stream the examples of a split (all, of a card with ``folds``), each with file and line; a text may be empty.
+    """Stream the examples of a split, or all of a card with ``folds``.
+
+    Yields:
+        File and line of the example, and the example; its text may be empty.
 
     Raises:
         DataError: As :func:`read_split`, but for empty texts.
@@ -232,22 +276,29 @@ def stream_examples(
     if bad:
         raise bad.error()
     if is_empty:
-        raise DataError(f"{sources[0]}: has no examples{f' of {split}' if is_divided else ''}")
+        which = f" of {split}" if is_divided else ""
+        raise DataError(f"{sources[0]}: has no examples{which}")
 
 
 def _inputs(card: TaskCard) -> Inputs:
-    """Say which columns the files of a card have."""
-    pair = [card.text_pair] if card.text_pair else []
-    return replace(card.inputs, text_field=[*card.whole_text.fields, *pair, *card.label_fields])
+    """Say how the files of a card are read, and which columns they have."""
+    return replace(card.inputs, text_field=[*_text_fields(card), *card.label_fields])
+
+
+def _text_fields(card: TaskCard) -> list[str]:
+    """Return the fields that make the text, or both texts of a pair."""
+    fields = card.whole_text.fields
+    if card.text_pair:
+        fields.append(card.text_pair)
+    return fields
 
 
 def _split_of(example: Example, has_id: bool) -> str:
     """Assign an example to a split by a hash of its id, or of its text if it has no id."""
     key = document_key(example.id if has_id else "\x1f".join(example.texts))
-    position = float(
-        hash_uniform(derive_seed(0, "task", "split"), np.array([key], dtype=np.uint64))[0]
-    )
-    return next(split for split, end in SPLIT_ENDS.items() if position < end)
+    seed = derive_seed(0, "task", "split")
+    [position] = hash_uniform(seed, np.array([key], dtype=np.uint64))
+    return next(split for split, end in SPLIT_ENDS.items() if float(position) < end)
 
 
 def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
@@ -258,27 +309,55 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
     """
     if record.problem:
         raise ValueError(record.problem)
-    template = card.whole_text
-    texts = [*template.fields, *([card.text_pair] if card.text_pair else [])]
-    names = [*texts, *card.label_fields, *([card.folds] if card.folds else [])]
-    values = {name: record.get(name) for name in names}
-    absent = {card.id: None} if card.id and field_at(record.fields, card.id) is MISSING else {}
-    for name, value in {**values, **absent}.items():
-        if value is None:
-            present = ", ".join(key for key, value in record.fields.items() if value is not None)
-            raise ValueError(f"no {name!r}; found {present or 'nothing'}")
+    text_fields = _text_fields(card)
+    values = _required_values(card, text_fields, record)
     fold = _fold(card.folds, values[card.folds]) if card.folds else None
-    example = make_text({name: values[name] for name in texts}, template, card.text_pair, kind)
+    texts = {name: values[name] for name in text_fields}
+    example = make_text(texts, card.whole_text, card.text_pair, kind)
     label = kind.read(_label_value(card, values))
-    if example.words is not None and len(example.words) != kind.sizes([label])[0]:
-        raise ValueError(f"{len(example.words)} words, but {kind.sizes([label])[0]} labels")
-    given_id = record.get(card.id or "id")
-    if given_id is None and field_at(record.fields, card.id or "id") is not MISSING:
-        raise ValueError("the id is null; give one, or remove the field from all records")
-    name = "" if given_id is None else normalise(str(given_id))
-    group = "" if card.group is None else normalise(str(record.get(card.group) or ""))
-    identifier = name or f"{split}-{record.line}"
+    if example.words is not None:
+        [labels] = kind.sizes([label])
+        if len(example.words) != labels:
+            raise ValueError(f"{len(example.words)} words, but {labels} labels")
+    identifier = _identifier(card, record) or f"{split}-{record.line}"
+    group = ""
+    if card.group is not None:
+        group = normalise(str(record.get(card.group) or ""))
     return replace(example, id=identifier, label=label, fold=fold, group=group)
+
+
+def _required_values(card: TaskCard, text_fields: list[str], record: Record) -> dict[str, Any]:
+    """Return the values of the fields that every record has, by name.
+
+    Raises:
+        ValueError: If one is absent or null, or the field of the id is absent.
+    """
+    names = [*text_fields, *card.label_fields]
+    if card.folds:
+        names.append(card.folds)
+    values = {name: record.get(name) for name in names}
+    missing = [name for name, value in values.items() if value is None]
+    if card.id and field_at(record.fields, card.id) is MISSING:
+        missing.append(card.id)
+    if missing:
+        present = [name for name, value in record.fields.items() if value is not None]
+        raise ValueError(f"no {missing[0]!r}; found {', '.join(present) or 'nothing'}")
+    return values
+
+
+def _identifier(card: TaskCard, record: Record) -> str:
+    """Return the id of a record, normalised; empty if it has none.
+
+    Raises:
+        ValueError: If the id is null.
+    """
+    field = card.id or "id"
+    value = record.get(field)
+    if value is not None:
+        return normalise(str(value))
+    if field_at(record.fields, field) is not MISSING:
+        raise ValueError("the id is null; give one, or remove the field from all records")
+    return ""
 
 
 def _label_value(card: TaskCard, values: dict[str, Any]) -> Any:
@@ -299,16 +378,23 @@ def _label_value(card: TaskCard, values: dict[str, Any]) -> Any:
 
 
 def _fold(field: str, value: Any) -> int:
-    fold = int(value) if re.fullmatch(r"-?\d{1,4}", str(value)) else -2
-    if fold < -1:
+    """Read the number of a fold.
+
+    Raises:
+        ValueError: If it is no integer, or below -1.
+    """
+    is_integer = re.fullmatch(r"-?\d{1,4}", str(value))
+    if not is_integer or int(value) < -1:
         raise ValueError(
             f"{field}={value!r}: must be an integer from 0, or -1 for a text that only trains"
         )
-    return fold
+    return int(value)
 
 
 def make_text(values: dict[str, Any], template: Template, pair: str | None, kind: Kind) -> Example:
-    """Make an example, without id and label, from the text fields of a record; texts are normalised.
+    """Make an example, without id and label, from the text fields of a record.
+
+    Texts are normalised.
 
     Args:
         values: Values of the fields by name.
@@ -326,13 +412,16 @@ def make_text(values: dict[str, Any], template: Template, pair: str | None, kind
             texts[name], words = kind.read_text(value)
         except ValueError as error:
             raise ValueError(f"{name!r} {error}") from error
-    return Example(
-        "", normalise(template.fill(texts)), 0, normalise(texts[pair]) if pair else None, words
-    )
+    text = normalise(template.fill(texts))
+    second_text = normalise(texts[pair]) if pair else None
+    return Example(id="", text=text, label=0, pair=second_text, words=words)
 
 
 def joined_texts(examples: Sequence[Example]) -> list[str]:
-    """Return what a linear model reads of each example: its text, or both texts of a pair, one a line."""
+    """Return what a linear model reads of each example.
+
+    It is the text, or both texts of a pair, one a line.
+    """
     return ["\n".join(example.texts) for example in examples]
 
 
@@ -356,12 +445,12 @@ def read_splits(
     """
     if card.folds is not None:
         return split_by_fold(read_folds(card, data), fold or 0)
-    splits = {split: _read_published(card, split, data) for split in SPLITS}
-    splits = splits if card.train is None else _few_to_train(card, splits)
+    splits = _read_all_published(card, data)
+    if card.train is not None:
+        splits = _few_to_train(card, splits)
     if card.unseen_test:
-        unseen = [
-            example for example, new in zip(splits["test"], is_unseen(splits), strict=True) if new
-        ]
+        seen_texts = _training_texts(splits)
+        unseen = [example for example in splits["test"] if example.texts not in seen_texts]
         message = "%s: %d of %d test texts are used; the others are in train or dev"
         log.info(message, card.name, len(unseen), len(splits["test"]))
         splits["test"] = unseen
@@ -374,25 +463,39 @@ def read_splits(
 
 
 def overlap(splits: dict[str, list[Example]]) -> dict[str, int]:
-    """Count the test examples whose text (both texts of a pair) is also in train, in dev, in either and in neither."""
-    counts = {
-        f"test_in_{split}": len(shared_texts(splits["test"], splits[split]))
-        for split in ("train", "dev")
-    }
+    """Count the test examples whose text (both texts of a pair) is also in train or dev.
+
+    Returns:
+        ``test_in_train`` and ``test_in_dev``; ``seen``, in either; ``unseen``, in neither.
+    """
+    test = splits["test"]
     unseen = int(is_unseen(splits).sum())
-    return {**counts, "seen": len(splits["test"]) - unseen, "unseen": unseen}
+    return {
+        "test_in_train": len(shared_texts(test, splits["train"])),
+        "test_in_dev": len(shared_texts(test, splits["dev"])),
+        "seen": len(test) - unseen,
+        "unseen": unseen,
+    }
 
 
 def is_unseen(splits: dict[str, list[Example]]) -> np.ndarray:
     """Return, for each test example, whether its text is neither in train nor in dev."""
-    training_texts = {example.texts for split in ("train", "dev") for example in splits[split]}
-    return np.array([example.texts not in training_texts for example in splits["test"]], dtype=bool)
+    seen_texts = _training_texts(splits)
+    return np.array([example.texts not in seen_texts for example in splits["test"]], dtype=bool)
+
+
+def _training_texts(splits: dict[str, list[Example]]) -> set[tuple[str, ...]]:
+    """Return the texts (both texts of a pair) of train and dev."""
+    return {example.texts for example in (*splits["train"], *splits["dev"])}
 
 
 def shared_texts(
     examples: list[Example], others: list[Example]
 ) -> list[tuple[Example, list[Example]]]:
-    """Match examples with the others of the same text (both texts of a pair); those without a match are left out."""
+    """Match examples with the others of the same text (both texts of a pair).
+
+    Examples without a match are left out.
+    """
     by_texts: dict[tuple[str, ...], list[Example]] = {}
     for other in others:
         by_texts.setdefault(other.texts, []).append(other)
@@ -408,7 +511,10 @@ def subset(examples: list[Example], size: int | None) -> list[Example]:
 
 
 def is_text(task: str) -> bool:
-    """Return whether a task may be text: a file or folder that is there, a pattern, a URL, a Hub data set or ``-``."""
+    """Return whether a task may be text.
+
+    It may if it is a file or folder that is there, a pattern, a URL, a Hub data set or ``-``.
+    """
     return task == STDIN or is_url(task) or is_hub(task) or Path(task).exists() or has_magic(task)
 
 
@@ -420,14 +526,13 @@ def find_task(task: str) -> TaskCard | None:
     """
     card = find_card(task)
     if card is None and not is_text(task):
-        near = (
-            (nearest_path(task) if "." in task else "")
-            or nearest(task, card_names())
-            or nearest_path(task)
-            or "."
-        )
+        names = card_names()
+        hints = [nearest(task, names), nearest_path(task)]
+        if "." in task:  # rather a file than a card
+            hints.reverse()
+        hint = hints[0] or hints[1] or "."
         raise DataError(
-            f"task {task!r}: is neither a file nor a task card{near} Cards: {', '.join(card_names())}."
+            f"task {task!r}: is neither a file nor a task card{hint} Cards: {', '.join(names)}."
         )
     return card
 
@@ -445,37 +550,45 @@ def card_texts(
         data: Folder of its data, if not under ``DANA_DATA``.
         fold: See :func:`read_splits`.
     """
-    splits = (
-        {}
-        if card.is_divided
-        else {split: read_split(card, split, data) for split in ("train", "dev")}
-    )
-    splits = splits or read_splits(card, data, fold)
-    fit, held_out = (_distinct_texts(splits[split]) for split in ("train", "dev"))
-    if card.is_divided:  # the texts of a pair may be in several examples
-        test, dev = (
-            {wording(text) for example in splits[split] for text in example.texts}
-            for split in ("test", "dev")
-        )
-        held_out = {text: None for text in held_out if wording(text) not in test}
-        fit = {text: None for text in fit if wording(text) not in test | dev}
-    parts = fit, [text for text in held_out if text not in fit]
-    documents = [
-        [Document(document_id(card.name, text), card.name, text) for text in part] for part in parts
-    ]
-    return documents[0], documents[1]
+    if card.is_divided:
+        splits = read_splits(card, data, fold)
+    else:
+        splits = {split: read_split(card, split, data) for split in ("train", "dev")}
+    fit = _distinct_texts(splits["train"])
+    held_out = _distinct_texts(splits["dev"])
+    if card.is_divided:
+        # The texts of a pair may be in several examples, also in those of several splits.
+        test = _text_wordings(splits["test"])
+        test_and_dev = test | _text_wordings(splits["dev"])
+        fit = [text for text in fit if wording(text) not in test_and_dev]
+        held_out = [text for text in held_out if wording(text) not in test]
+    fit_texts = {*fit}
+    held_out = [text for text in held_out if text not in fit_texts]
+    return _documents(card, fit), _documents(card, held_out)
 
 
-def _distinct_texts(examples: list[Example]) -> dict[str, None]:
-    return dict.fromkeys(
-        filter(None, (normalise(text) for example in examples for text in example.texts))
-    )
+def _documents(card: TaskCard, texts: list[str]) -> list[Document]:
+    """Make the documents of texts of a task."""
+    return [Document(document_id(card.name, text), card.name, text) for text in texts]
+
+
+def _text_wordings(examples: list[Example]) -> set[str]:
+    """Return the wordings of all texts, those of a pair one by one."""
+    return {wording(text) for example in examples for text in example.texts}
+
+
+def _distinct_texts(examples: list[Example]) -> list[str]:
+    """Return the texts of examples that are not empty, each once, in their order."""
+    texts = [normalise(text) for example in examples for text in example.texts]
+    return [text for text in dict.fromkeys(texts) if text]
 
 
 def plain_texts(
     sources: list[Source], inputs: Inputs, seed: int, tally: Tally
 ) -> tuple[list[Document], list[Document]]:
-    """Split documents of plain text, by a hash of their id, into nine tenths to fit on and a tenth to hold out.
+    """Split documents of plain text by a hash of their id.
+
+    Nine tenths are to fit on, and a tenth is held out.
 
     Args:
         sources: Files of text.
@@ -492,15 +605,19 @@ def plain_texts(
         raise DataError(
             str(error).replace(SKIPPING, " (records of the task are never skipped)")
         ) from error
-    parts: tuple[list[Document], list[Document]] = ([], [])
     key = derive_seed(seed, "task", "held_out")
-    first = np.zeros(1, dtype=np.int64)
-    hashes = [
-        float(hash_uniform(key, unit_keys(document.doc_id, first))[0]) for document in documents
-    ]
-    share = max(
-        HELD_OUT_SHARE, min(hashes, default=0.0)
-    )  # at least one document, however few there are
+    first_unit = np.zeros(1, dtype=np.int64)
+    hashes = []
+    for document in documents:
+        [value] = hash_uniform(key, unit_keys(document.doc_id, first_unit))
+        hashes.append(float(value))
+    # At least one document is held out, however few there are.
+    share = max(HELD_OUT_SHARE, min(hashes, default=0.0))
+    fit = []
+    held_out = []
     for document, value in zip(documents, hashes, strict=True):
-        parts[int(value <= share)].append(document)
-    return parts
+        if value <= share:
+            held_out.append(document)
+        else:
+            fit.append(document)
+    return fit, held_out

@@ -1,4 +1,7 @@
-"""Find the YAML file of a task card by name, among shipped cards and on the task path, and resolve its includes."""
+"""Find the YAML file of a task card by name, and resolve its includes.
+
+Cards are those that the package ships, and those on the task path.
+"""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -25,14 +28,19 @@ def add_to_task_path(folders: Sequence[str]) -> None:
     """
     absolute = [str(Path(folder).resolve()) for folder in folders]
     if absolute:
-        before = os.environ.get(TASK_PATH, "").split(os.pathsep)
-        os.environ[TASK_PATH] = os.pathsep.join(dict.fromkeys(filter(None, [*before, *absolute])))
+        os.environ[TASK_PATH] = os.pathsep.join(dict.fromkeys([*_task_path(), *absolute]))
+
+
+def _task_path() -> list[str]:
+    """Return the folders of the task path."""
+    return [folder for folder in os.environ.get(TASK_PATH, "").split(os.pathsep) if folder]
 
 
 def card_files() -> dict[str, Path]:
-    """Map the names of all cards to their YAML files: the card's name, its file name without suffix, its aliases.
+    """Map the names of all cards to their YAML files.
 
-    Files whose name begins with ``_`` are not cards; cards include them.
+    Names of a card are its name, its file name without suffix, and its aliases. Files whose name
+    begins with ``_`` are not cards; cards include them.
 
     Raises:
         ConfigError: If a folder of the task path is missing, a file is not YAML, or two cards share
@@ -55,10 +63,10 @@ def card_names() -> list[str]:
 
 
 def _cards() -> Iterator[tuple[Path, list[str]]]:
+    """Yield the file and the names of every card, those of the package first."""
     yield from _cards_of_package()
-    folders = [Path(folder) for folder in os.environ.get(TASK_PATH, "").split(os.pathsep) if folder]
     visited_folders = {find_shipped("tasks").resolve()}
-    for folder in folders:
+    for folder in map(Path, _task_path()):
         if not folder.is_dir():
             raise ConfigError(
                 f"{folder}: no such folder of task cards (task path){nearest_path(folder)}"
@@ -74,20 +82,20 @@ def _cards_of_package() -> list[tuple[Path, list[str]]]:
 
 
 def _cards_in(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield the file and the names of every card in a folder, sorted by file name."""
     for path in sorted(folder.iterdir()):
-        if path.suffix in YAML and not path.name.startswith(("_", ".")):
-            values = read_yaml(path)
-            aliases = values.get("aliases") or []
-            if not isinstance(aliases, list):
-                raise ConfigError(f"{path}: aliases={aliases!r}: must be a list of names")
-            yield (
-                path,
-                list(dict.fromkeys(map(str, [values.get("name", path.stem), path.stem, *aliases]))),
-            )
+        if path.suffix not in YAML or path.name.startswith(("_", ".")):
+            continue
+        values = read_yaml(path)
+        aliases = values.get("aliases") or []
+        if not isinstance(aliases, list):
+            raise ConfigError(f"{path}: aliases={aliases!r}: must be a list of names")
+        names = map(str, [values.get("name", path.stem), path.stem, *aliases])
+        yield path, list(dict.fromkeys(names))
 
 
 def card_values(path: Path) -> tuple[dict[str, Any], list[Path]]:
-    """Read a card's keys, with those of the files it includes; returns them and the files, the card's own first.
+    """Read a card's keys, with those of the files it includes.
 
     Keys of the including card override included ones; ``presets``, ``splits`` and ``data`` are
     merged one level deep.
@@ -95,6 +103,9 @@ def card_values(path: Path) -> tuple[dict[str, Any], list[Path]]:
     Args:
         path: YAML file of the card. ``include`` is a card's name, or a YAML file beside the file
             with that key.
+
+    Returns:
+        The keys with their values, and the files, the card's own first.
 
     Raises:
         ConfigError: If an included file is missing, or includes are circular; names both files.
@@ -113,6 +124,7 @@ def card_values(path: Path) -> tuple[dict[str, Any], list[Path]]:
 
 
 def _find_include(by: Path, name: Any) -> Path:
+    """Find the file that the file `by` includes."""
     if not isinstance(name, str):
         raise ConfigError(f"{by}: include={name!r}: must be a card's name or a YAML file")
     if not name.endswith(YAML):
@@ -129,7 +141,9 @@ def _find_include(by: Path, name: Any) -> Path:
 
 
 def _merge(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    values = {key: value for key, value in under.items() if key not in NOT_INHERITED} | over
+    """Return the keys of an included file, overridden by those of the including one."""
+    inherited = {key: value for key, value in under.items() if key not in NOT_INHERITED}
+    values = inherited | over
     for key in MERGED:
         if isinstance(under.get(key), dict) and isinstance(over.get(key), dict):
             values[key] = under[key] | over[key]

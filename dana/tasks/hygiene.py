@@ -1,4 +1,7 @@
-"""Remove documents that share text with evaluation splits (decontamination), near duplicates, and unsampled ones."""
+"""Remove documents that share text with evaluation splits (decontamination).
+
+Near duplicates are removed here, too, and documents that are not sampled.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +33,7 @@ CHARACTERS_AT_ONCE = 1 << 19  # a block ends with the document that exceeds this
 def with_folds(
     settings: Hygiene, cards: Iterable[TaskCard], task: TaskCard | None = None
 ) -> Hygiene:
-    """Add the cards that have ``folds`` or ``test: rest`` to those whose evaluation texts are removed.
+    """Add the cards with ``folds`` or ``test: rest`` to those whose evaluation texts are removed.
 
     Args:
         settings: Settings of a run.
@@ -38,14 +41,19 @@ def with_folds(
         task: Card of the text that is cleaned; it keeps its test texts out itself.
     """
     names = {load_card(name).name: name for name in settings.decontaminate}
-    names |= {card.name: str(card.origins[0]) for card in cards if card.is_divided}
+    for card in cards:
+        if card.is_divided:
+            names[card.name] = str(card.origins[0])
     if task is not None and task.is_divided:
         names.pop(task.name, None)
     return replace(settings, decontaminate=list(names.values()))
 
 
 class Cleaner:
-    """Filters the documents of one run. Evaluation texts are read once, before the first document."""
+    """Filters the documents of one run.
+
+    Evaluation texts are read once, before the first document.
+    """
 
     def __init__(self, settings: Hygiene, data: str | None = None, language: str = "en") -> None:
         """Find the tasks' cards and files.
@@ -59,18 +67,28 @@ class Cleaner:
             ConfigError: If a card is unknown, or two tasks would read the same file.
             DataError: If the evaluation splits of a task are missing.
         """
-        self._settings, self._data, self._language = settings, data, language
+        self._settings = settings
+        self._data = data
+        self._language = language
         cards = {card.name: card for card in map(load_card, settings.decontaminate)}
-        self._cards = {name: cards[name] for name in sorted(cards)}
+        self._cards = dict(sorted(cards.items()))
         self._files = {
             name: card.files(data, card.evaluation_splits) for name, card in self._cards.items()
         }
+        self._check_files()
+
+    def _check_files(self) -> None:
+        """Refuse two tasks that would read the same file.
+
+        Raises:
+            ConfigError: If there are such.
+        """
         readers: dict[str, str] = {}
         for name, files in self._files.items():
             for file in files:
                 other = readers.setdefault(file, name)
                 if other != name:
-                    remedy = f"data={data!r} must be the parent of the tasks' folders"
+                    remedy = f"data={self._data!r} must be the parent of the tasks' folders"
                     raise ConfigError(
                         f"decontaminate: {other} and {name} would both read {file}: {remedy}"
                     )
@@ -85,32 +103,41 @@ class Cleaner:
         rule = self._settings
         depends_on: dict[str, Any] = {}
         if self._cards:
-            files = {name: source_digests(files, digest) for name, files in self._files.items()}
-            tasks = {
-                name: {**card.text_identity, "files": files[name]}
-                for name, card in self._cards.items()
-            }
-            depends_on = {
-                "tasks": tasks,
-                "ngram": rule.ngram,
-                "sentence": rule.sentence,
-                "language": self._language,
-            }
+            tasks = {}
+            for name, card in self._cards.items():
+                files = source_digests(self._files[name], digest)
+                tasks[name] = {**card.text_identity, "files": files}
+            depends_on["tasks"] = tasks
+            depends_on["ngram"] = rule.ngram
+            depends_on["sentence"] = rule.sentence
+            depends_on["language"] = self._language
         if pool and rule.sample is not None:
             depends_on["sample"] = rule.sample
         if pool and rule.near_duplicates is not None:
-            signature = {"shingle": MINHASH_SHINGLE, "permutations": PERMUTATIONS}
-            depends_on["near_duplicates"] = {"threshold": rule.near_duplicates, **signature}
-        return {"hygiene": depends_on} if depends_on else {}
+            depends_on["near_duplicates"] = {
+                "threshold": rule.near_duplicates,
+                "shingle": MINHASH_SHINGLE,
+                "permutations": PERMUTATIONS,
+            }
+        if not depends_on:
+            return {}
+        return {"hygiene": depends_on}
 
     @cached_property
     def _texts(self) -> dict[str, list[str]]:
-        """The evaluation texts of each task: all texts of a card with ``folds``, each of which is tested once."""
+        """The evaluation texts of each task.
+
+        Of a card with ``folds`` these are all texts, each of which is tested once.
+        """
         texts = {}
         for name, card in self._cards.items():
-            splits = [read_folds(card, self._data)] if card.folds else []
-            splits = splits or [read_split(card, split, self._data) for split in ("dev", "test")]
-            texts[name] = [text for split in splits for example in split for text in example.texts]
+            if card.folds:
+                examples = read_folds(card, self._data)
+            else:
+                dev = read_split(card, "dev", self._data)
+                test = read_split(card, "test", self._data)
+                examples = [*dev, *test]
+            texts[name] = [text for example in examples for text in example.texts]
         return texts
 
     @cached_property
@@ -122,8 +149,12 @@ class Cleaner:
     @cached_property
     def _tasks_by_text(self) -> dict[str, str]:
         """The texts of cards that divide their texts anew, however short, each with its task."""
-        names = [name for name, card in self._cards.items() if card.is_divided]
-        return {words(text): name for name in names for text in self._texts[name]}
+        tasks = {}
+        for name, card in self._cards.items():
+            if card.is_divided:
+                for text in self._texts[name]:
+                    tasks[words(text)] = name
+        return tasks
 
     def filter_pool(
         self, documents: Iterable[Document], tally: Tally, draft: Draft, pool: bool = True
@@ -156,9 +187,8 @@ class Cleaner:
 
             def remove(document: Document, reason: str, *matches: dict[str, Any]) -> None:
                 tally.drop(document, reason)
-                stream.write(
-                    to_json_lines({"doc_id": document.doc_id, **match} for match in matches)
-                )
+                lines = [{"doc_id": document.doc_id, **match} for match in matches]
+                stream.write(to_json_lines(lines))
 
             if self._cards:
                 documents = self._without_overlap(documents, remove, sharing, drops)
@@ -170,16 +200,13 @@ class Cleaner:
                 task: {"shared": sharing[task], "dropped": drops[task]} for task in self._cards
             }
             by_task = ", ".join(f"{sharing[task]:,} {task}" for task in self._cards)
-            log.info(
-                "hygiene   %s documents share text with evaluation splits (%s)",
-                f"{drops.total():,}",
-                by_task,
-            )
+            message = "hygiene   %s documents share text with evaluation splits (%s)"
+            log.info(message, f"{drops.total():,}", by_task)
 
     def filter_target(self, documents: list[Document], draft: Draft) -> list[Document]:
-        """Remove documents of the task that share text with evaluation splits; counts go into the draft.
+        """Remove documents of the task that share text with evaluation splits.
 
-        Near duplicates stay: a task may label one sentence several times.
+        Counts go into the draft. Near duplicates stay: a task may label one sentence several times.
 
         Raises:
             DataError: If no document remains.
@@ -192,7 +219,8 @@ class Cleaner:
         remaining = list(self.filter_pool(documents, tally, draft, pool=False))
         if documents and not remaining:
             raise DataError(
-                f"every document to fit on shares text with evaluation splits of {', '.join(self._cards)}"
+                "every document to fit on shares text with evaluation splits of "
+                f"{', '.join(self._cards)}"
             )
         counts = tally.as_dict()
         draft.counts["fit_documents"] = {key: counts[key] for key in ("in", "kept", "dropped")}
@@ -205,32 +233,47 @@ class Cleaner:
         sharing: Counter[str],
         drops: Counter[str],
     ) -> Iterator[Document]:
+        """Stream the documents that share no text with evaluation splits, and count the others."""
         for block in document_blocks(documents):
-            overlaps: dict[int, list[Overlap]] = {}
-            for overlap in self._index.find([document.text for document in block]):
-                overlaps.setdefault(overlap.row, []).append(overlap)
-            for row, text in enumerate(words(document.text) for document in block):
-                if row not in overlaps and (task := self._tasks_by_text.get(text)):
-                    overlaps[row] = [
-                        Overlap(row, task, "sentence", text.count(" ") + 1, text_digest(text).hex())
-                    ]
+            overlaps_by_row = self._find_overlaps(block)
             for row, document in enumerate(block):
-                if row not in overlaps:
+                if row not in overlaps_by_row:
                     yield document
                     continue
-                drops[overlaps[row][0].task] += 1
-                sharing.update(overlap.task for overlap in overlaps[row])
-                names = ("task", "tokens", "digest")
+                overlaps = overlaps_by_row[row]
+                drops[overlaps[0].task] += 1
+                sharing.update(overlap.task for overlap in overlaps)
                 matches = [
-                    {"match": shared.kind, **{name: getattr(shared, name) for name in names}}
-                    for shared in overlaps[row]
+                    {
+                        "match": overlap.kind,
+                        "task": overlap.task,
+                        "tokens": overlap.tokens,
+                        "digest": overlap.digest,
+                    }
+                    for overlap in overlaps
                 ]
                 remove(document, "overlap", *matches)
 
+    def _find_overlaps(self, block: list[Document]) -> dict[int, list[Overlap]]:
+        """Return the overlaps of the documents of a block that have any, by row."""
+        overlaps: dict[int, list[Overlap]] = {}
+        for overlap in self._index.find([document.text for document in block]):
+            overlaps.setdefault(overlap.row, []).append(overlap)
+        for row, document in enumerate(block):
+            text = words(document.text)
+            task = self._tasks_by_text.get(text)
+            if row not in overlaps and task:
+                tokens = text.count(" ") + 1
+                digest = text_digest(text).hex()
+                overlaps[row] = [Overlap(row, task, "sentence", tokens, digest)]
+        return overlaps
+
 
 def _sample(documents: Iterable[Document], share: float, tally: Tally) -> Iterator[Document]:
+    """Stream a share of the documents, chosen by a hash of their text."""
     for document in documents:
-        if int.from_bytes(text_digest(document.text)[:8], "big") < share * 2**64:
+        position = int.from_bytes(text_digest(document.text)[:8], "big")
+        if position < share * 2**64:
             yield document
         else:
             tally.drop(document, "not sampled")
@@ -249,7 +292,7 @@ def _without_near_duplicates(
 
 
 def document_blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Group consecutive documents into blocks of at most 256 documents, or about 500,000 characters."""
+    """Group consecutive documents: at most 256, or about 500,000 characters, in a block."""
     block: list[Document] = []
     characters = 0
     for document in documents:
@@ -257,5 +300,6 @@ def document_blocks(documents: Iterable[Document]) -> Iterator[list[Document]]:
         characters += len(document.text)
         if len(block) == DOCUMENTS_AT_ONCE or characters >= CHARACTERS_AT_ONCE:
             yield block
-            block, characters = [], 0
+            block = []
+            characters = 0
     yield block

@@ -1,4 +1,4 @@
-"""Read a table of labelled texts in any usual format, find its columns, clean it and divide it into stratified folds.
+"""Read a table of labelled texts in any usual format, and divide it into stratified folds.
 
 A table is what :mod:`dana.corpus.readers` reads, or a folder with a folder of text files per label.
 """
@@ -95,7 +95,8 @@ def read_labelled(
         folds: Number of folds; 1 is a fixed split with a fifth to test on. None makes 5, or 1 above
             5,000 rows.
         inputs: How files are read.
-        kind: Kind of the labels; None decides it by the labels (:func:`dana.tasks.labels.shape_of`).
+        kind: Kind of the labels; None decides it by the labels, see
+            :func:`dana.tasks.labels.shape_of`.
         labels: Names of the places of vectors of 0 and 1.
         question: How to ask for what the labels do not tell.
         names: The columns ``text``, ``text_pair``, ``label`` (several: each is a label, and has 0
@@ -124,8 +125,9 @@ def read_labelled(
     if shape.kind in (SingleLabel.name, MultiLabel.name):
         notes += find_give_aways(frame, columns, [str(label) for label in rows["label"]])
     if test_frame is not None:
-        of_tests = find_columns(test_frame, columns, kind)
-        tests = make_rows(*_join_labels(test_frame, of_tests), shape).assign(test=True)
+        test_columns = find_columns(test_frame, columns, kind)
+        joined, single = _join_labels(test_frame, test_columns)
+        tests = make_rows(joined, single, shape).assign(test=True)
         rows = pd.concat([tests, rows])  # of equal rows the first stays
     count = len(rows)
     rows = clean(rows, shape.kind, notes)
@@ -167,8 +169,9 @@ def _read_tables(
     frame = _read_table(table, notes, form, inputs)
     test_frame = None
     if test is not None:
-        of_test = replace(inputs, text_field=[*dict.fromkeys([*inputs.text_field, *frame.columns])])
-        test_frame = _read_table(test, notes, {}, of_test)
+        fields = dict.fromkeys([*inputs.text_field, *frame.columns])
+        test_inputs = replace(inputs, text_field=[*fields])
+        test_frame = _read_table(test, notes, {}, test_inputs)
         test_frame.index = "test " + test_frame.index
     if SPLIT in form:
         return _divide(table, frame, form.pop(SPLIT), test_frame, folds, notes)
@@ -231,7 +234,10 @@ def _divide(
     folds: int | None,
     notes: list[str],
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """Divide the texts of a folder of splits into those to train on, and those to test on, if there are such."""
+    """Divide the texts of a folder of splits into those to train on, and those to test on.
+
+    The second are None if there are none.
+    """
     is_test = np.array(splits) == "test"
     if test is not None and is_test.any():
         raise ConfigError(
@@ -262,7 +268,10 @@ def _flag(label: str | Sequence[str]) -> str:
 def _join_labels(
     frame: pd.DataFrame, columns: Mapping[str, Any]
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Make one column of vectors of several columns of 0 and 1; return the table and the column by role.
+    """Make one column of vectors of several columns of 0 and 1.
+
+    Returns:
+        The table with this column, and its columns by role.
 
     Raises:
         DataError: If a cell is neither 0 nor 1; names it.
@@ -276,21 +285,28 @@ def _join_labels(
                 raise DataError(
                     f"{row}: {name} is {value!r}; of several columns of labels each is 0 or 1"
                 )
-    vectors = [
-        None if any(is_blank(value) for value in cells) else [bit_of(value) for value in cells]
-        for cells in zip(*(frame[name] for name in label), strict=True)
-    ]
+    columns_of_labels = [frame[name] for name in label]
+    vectors = [_as_vector(cells) for cells in zip(*columns_of_labels, strict=True)]
     joined = " ".join(label)
     others = frame.drop(columns=[*label])
     others[joined] = pd.Series(vectors, frame.index, dtype=object)
     return others, {**columns, "label": joined}
 
 
+def _as_vector(cells: Sequence[Any]) -> list[int | None] | None:
+    """Return cells of 0 and 1 as numbers; None if one is missing."""
+    if any(is_blank(cell) for cell in cells):
+        return None
+    return [bit_of(cell) for cell in cells]
+
+
 def _count_words(texts: pd.Series) -> list[int | None]:
     """Count the words of each text, which may be a list of words."""
     counts: list[int | None] = []
     for text in texts:
-        words = None if is_blank(text) else parts_of(text)
+        words = None
+        if not is_blank(text):
+            words = parts_of(text)
         if words is None and isinstance(text, str) and text.strip():
             words = text.split()
         counts.append(None if words is None else len(words))
@@ -328,11 +344,13 @@ def _check_repeats(labels: pd.Series, where: str) -> None:
     count = labels.nunique()
     if count > max(len(labels) // 2, 2):
         raise ConfigError(
-            f"{where}: {count} values in {len(labels)} rows; give the column of a label that repeats"
+            f"{where}: {count} values in {len(labels)} rows; "
+            "give the column of a label that repeats"
         )
 
 
 def _describe_columns(columns: Mapping[str, Any]) -> str:
+    """Say from which columns text and label are read."""
     label = columns["label"]
     if isinstance(label, str):
         words = f"label from column {label!r}"
@@ -352,14 +370,26 @@ def _as_texts(rows: pd.DataFrame, columns: Mapping[str, Any]) -> pd.DataFrame:
         kept.append("group")
     texts = rows[kept].reset_index(drop=True)
     for name in ("text", "label"):
-        texts[name] = [[*value] if isinstance(value, tuple) else value for value in texts[name]]
+        texts[name] = [_as_value(cell) for cell in texts[name]]
     return texts
+
+
+def _as_value(cell: Any) -> Any:
+    """Return a text or label of :func:`make_rows` as it stands in ``texts``."""
+    return [*cell] if isinstance(cell, tuple) else cell
 
 
 def _read_table(
     table: Table, notes: list[str], form: dict[str, Any], inputs: Inputs
 ) -> pd.DataFrame:
-    """Read a table whose index names each row; remarks go to `notes`, what a reader of a like table needs to `form`."""
+    """Read a table whose index names each row.
+
+    Args:
+        table: The table, or where it is.
+        notes: Gets remarks.
+        form: Gets what a reader of a table like it needs to know.
+        inputs: How files are read.
+    """
     if isinstance(table, pd.DataFrame):
         frame = table.reset_index(drop=True)
         table = "the table"
@@ -370,15 +400,20 @@ def _read_table(
         _refuse_files_of_splits(Path(table))
         frame = read_files(str(table), notes, form, inputs)
     frame.columns = frame.columns.map(str)
-    if twice := [*frame.columns[frame.columns.duplicated()]]:
-        raise DataError(f"{table}: two columns are named {twice[0]!r}; rename one")
+    repeated = [*frame.columns[frame.columns.duplicated()]]
+    if repeated:
+        raise DataError(f"{table}: two columns are named {repeated[0]!r}; rename one")
     if len(frame) < 2:
         raise DataError(
             f"{table}: {len(frame)} rows; at least 2 texts of each of 2 classes are needed"
         )
-    return frame.set_index(
-        pd.Index([label if isinstance(label, str) else f"row {label}" for label in frame.index])
-    )
+    names = [_row_name(label) for label in frame.index]
+    return frame.set_index(pd.Index(names))
+
+
+def _row_name(label: Any) -> str:
+    """Return how messages name a row: by its file and line, or its number."""
+    return label if isinstance(label, str) else f"row {label}"
 
 
 def _refuse_files_of_splits(folder: Path) -> None:
@@ -394,8 +429,8 @@ def _refuse_files_of_splits(folder: Path) -> None:
     parts: dict[str, list[Path]] = {}
     for path in sorted(folder.iterdir()):
         name = WORD_OF_NAME.match(path.name.lower())
-        split = SPLITS.get(name.group()) if name else None
-        if split is not None:
+        if name and name.group() in SPLITS:
+            split = SPLITS[name.group()]
             parts.setdefault(split, []).append(path)
     if "train" not in parts or "test" not in parts:
         return

@@ -1,8 +1,8 @@
-"""Make rows of labelled texts from a table, leave out those that cannot be used, and divide them into folds."""
+"""Make rows of labelled texts from a table, leave out unusable ones, and divide them into folds."""
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,6 @@ def make_rows(frame: pd.DataFrame, columns: Mapping[str, Any], shape: Shape) -> 
             row.
     """
     texts = [_read_text(cell, shape) for cell in frame[columns["text"]]]
-    plain = [text if isinstance(text, str) else " ".join(text) for text in texts]
     pairs = [""] * len(frame)
     if "text_pair" in columns:
         pairs = [_read_text(cell, shape) for cell in frame[columns["text_pair"]]]
@@ -51,17 +50,27 @@ def make_rows(frame: pd.DataFrame, columns: Mapping[str, Any], shape: Shape) -> 
     ]
     if shape.kind == TokenLabels.name:
         _check_sizes(frame.index, texts, labels)
-    parts = {
-        "id": _ids(frame),
-        "text": texts,
-        "text_pair": pairs,
-        "label": labels,
-        "group": _groups(frame, columns),
-        "words": [wording(f"{text} {pair}") for text, pair in zip(plain, pairs, strict=True)],
-    }
+    words = [_wording_of(text, pair) for text, pair in zip(texts, pairs, strict=True)]
+
+    def column(values: Sequence[Any]) -> pd.Series:
+        return pd.Series(values, frame.index, dtype=object)
+
     return pd.DataFrame(
-        {name: pd.Series([*values], frame.index, dtype=object) for name, values in parts.items()}
+        {
+            "id": column(_ids(frame)),
+            "text": column(texts),
+            "text_pair": column(pairs),
+            "label": column(labels),
+            "group": column(_groups(frame, columns)),
+            "words": column(words),
+        }
     )
+
+
+def _wording_of(text: Any, pair: Any) -> str:
+    """Return the wording of a text, which may be a list of words, together with its second text."""
+    plain = text if isinstance(text, str) else " ".join(text)
+    return wording(f"{plain} {pair}")
 
 
 def _read_text(cell: Any, shape: Shape) -> Any:
@@ -70,11 +79,12 @@ def _read_text(cell: Any, shape: Shape) -> Any:
         return normalise(cell) if isinstance(cell, str) else ""
     if is_blank(cell):
         return ()
-    words = parts_of(cell)
+    parts = parts_of(cell)
     try:
-        return TokenLabels.read_text(cell if words is None else words)[1]
+        _, words = TokenLabels.read_text(cell if parts is None else parts)
     except ValueError:
         return ()
+    return words
 
 
 def _read_label(row: str, value: Any, shape: Shape) -> Any:
@@ -92,12 +102,18 @@ def _read_label(row: str, value: Any, shape: Shape) -> Any:
 
 
 def _check_sizes(rows: pd.Index, texts: list[Any], labels: list[Any]) -> None:
+    """Refuse a text that has not as many labels as words.
+
+    Raises:
+        DataError: If there is one; names its row.
+    """
     for row, words, tags in zip(rows, texts, labels, strict=True):
         if words and tags is not None and len(words) != len(tags):
             raise DataError(f"{row}: {len(words)} words, but {len(tags)} labels")
 
 
 def _ids(frame: pd.DataFrame) -> list[str]:
+    """Return the id of each row: the value of the column of ids, or else the row's name."""
     name = id_column(frame)
     if name is None:
         return [*frame.index]
@@ -116,12 +132,16 @@ def label_names(label: Any) -> tuple[str, ...]:
     """Return the names in a label of :func:`make_rows`, each once; none of a number."""
     if isinstance(label, str):
         return (label,)
-    return tuple(dict.fromkeys(label)) if isinstance(label, tuple) else ()
+    if isinstance(label, tuple):
+        return tuple(dict.fromkeys(label))
+    return ()
 
 
 def count_labels(labels: pd.Series) -> dict[str, int]:
     """Count the texts of each label, the most frequent first."""
-    counts = Counter(name for label in labels for name in label_names(label))
+    counts: Counter[str] = Counter()
+    for label in labels:
+        counts.update(label_names(label))
     return dict(counts.most_common())
 
 
@@ -144,10 +164,13 @@ def clean(rows: pd.DataFrame, kind: str, notes: list[str]) -> pd.DataFrame:
             names = list_names(rows.index[unusable], 3)
             notes.append(f"left out: {unusable.sum():,} {reason} ({names})")
             rows = rows[~unusable]
-    has_labels = find_kind(kind).has_labels
-    distinct = len(count_labels(rows["label"])) if has_labels else rows["label"].nunique()
+    if find_kind(kind).has_labels:
+        what = "classes"
+        distinct = len(count_labels(rows["label"]))
+    else:
+        what = "values"
+        distinct = rows["label"].nunique()
     if distinct < 2 or (has_tests and rows["test"].sum() < 2):
-        what = "classes" if has_labels else "values"
         tests = " with two texts to test on" if has_tests else ""
         reasons = f"; {'; '.join(notes)}" if notes else ""
         raise DataError(f"{len(rows)} texts, not of two {what} or more{tests}, are left{reasons}")
@@ -159,14 +182,8 @@ def _reasons(kind: str) -> Iterator[tuple[str, Callable[[pd.DataFrame], Any]]]:
     yield "without a text", _is_without_text
     yield "without a label", lambda rows: rows["label"].isna()
     texts = ["text", "text_pair"]
-    yield (
-        "repeated, with the same label",
-        lambda rows: rows.duplicated([*texts, "label"]),
-    )
-    yield (
-        "of one text under several labels",
-        lambda rows: rows.duplicated(texts, keep=False),
-    )
+    yield "repeated, with the same label", lambda rows: rows.duplicated([*texts, "label"])
+    yield "of one text under several labels", lambda rows: rows.duplicated(texts, keep=False)
     if find_kind(kind).has_labels:
         yield "to test, of a class that none trains", _is_untrained
         yield "of a class with a single text", _is_single
@@ -176,35 +193,42 @@ def _is_without_text(rows: pd.DataFrame) -> pd.Series:
     """Return which rows have no text, or of pairs no second text."""
     is_empty = rows["text"].map(len) == 0
     is_single = rows["text_pair"] == ""
-    return is_empty if is_single.all() else is_empty | is_single
+    if is_single.all():  # no pairs
+        return is_empty
+    return is_empty | is_single
 
 
 def _is_untrained(rows: pd.DataFrame) -> np.ndarray:
     """Return which rows to test have a label that no other row has."""
-    trained = count_labels(rows["label"][~rows["test"]])
-    untrained = [
-        is_test and any(name not in trained for name in label_names(label))
-        for is_test, label in zip(rows["test"], rows["label"], strict=True)
-    ]
+    trained = count_labels(rows["label"][~rows["test"]]).keys()
+    untrained = []
+    for is_test, label in zip(rows["test"], rows["label"], strict=True):
+        names = {*label_names(label)}
+        untrained.append(is_test and not names <= trained)
     return np.array(untrained, dtype=bool)
 
 
 def _is_single(rows: pd.DataFrame) -> np.ndarray:
     """Return which rows have a label that no text of other words has."""
-    words: dict[str, set[str]] = {}
-    for label, wordings in zip(rows["label"], rows["words"], strict=True):
+    wordings: dict[str, set[str]] = {}
+    for label, words in zip(rows["label"], rows["words"], strict=True):
         for name in label_names(label):
-            words.setdefault(name, set()).add(wordings)
-    single = [any(len(words[name]) < 2 for name in label_names(label)) for label in rows["label"]]
+            wordings.setdefault(name, set()).add(words)
+    rare = {name for name, words in wordings.items() if len(words) < 2}
+    single = [not rare.isdisjoint(label_names(label)) for label in rows["label"]]
     return np.array(single, dtype=bool)
 
 
 def strata(labels: pd.Series, kind: str) -> pd.Series:
-    """Return what folds have equal shares of: the label; of several the rarest; of a number its fifth."""
+    """Return what folds have equal shares of.
+
+    It is the label; of several the rarest; of a number its fifth.
+    """
     if kind == SingleLabel.name:
         return labels
     if kind == Regression.name:
-        ends = np.unique(np.quantile(labels.astype(float), np.linspace(0, 1, RANGES + 1)[1:-1]))
+        inner_quantiles = np.linspace(0, 1, RANGES + 1)[1:-1]
+        ends = np.unique(np.quantile(labels.astype(float), inner_quantiles))
         numbers = np.searchsorted(ends, labels.astype(float), side="right")
         return pd.Series(numbers.astype(str), labels.index)
     counts = count_labels(labels)
@@ -230,11 +254,12 @@ def fold_numbers(rows: pd.DataFrame, kind: str, folds: int | None, notes: list[s
     """
     from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-    folds = folds or (FOLDS if len(rows) <= MOST_IN_FOLDS else 1)
+    if not folds:
+        folds = FOLDS if len(rows) <= MOST_IN_FOLDS else 1
     parts = folds if folds > 1 else FOLDS
     group = _linked_groups(rows)
-    of_rows = strata(rows["label"], kind)
-    largest = int(of_rows.value_counts().max())
+    stratum = strata(rows["label"], kind)
+    largest = int(stratum.value_counts().max())
     if min(largest, group.nunique()) < parts:
         sets = (
             f"texts that share words or --group stay together: {group.nunique()} sets; "
@@ -247,13 +272,15 @@ def fold_numbers(rows: pd.DataFrame, kind: str, folds: int | None, notes: list[s
         notes.append(
             f"fewer texts than the {parts} folds, so that some do not test them: {', '.join(rare)}"
         )
-    divide = StratifiedKFold if group.is_unique else StratifiedGroupKFold
+    splitter_class = StratifiedKFold if group.is_unique else StratifiedGroupKFold
+    splitter = splitter_class(parts, shuffle=True, random_state=0)
     numbers = np.zeros(len(rows), dtype=np.int64)
     with warnings.catch_warnings(action="ignore"):  # of rare classes
-        splits = divide(parts, shuffle=True, random_state=0).split(rows, of_rows, group)
-        for number, (_, test) in enumerate(splits):
+        for number, (_, test) in enumerate(splitter.split(rows, stratum, group)):
             numbers[test] = number
-    return numbers if folds > 1 else np.where(numbers == 0, 0, -1)
+    if folds > 1:
+        return numbers
+    return np.where(numbers == 0, 0, -1)
 
 
 def _linked_groups(rows: pd.DataFrame) -> pd.Series:

@@ -1,4 +1,6 @@
-"""Decide by their shape what the labels of a table are: one a text, several, a number, or one a word.
+"""Decide by their shape what the labels of a table are.
+
+A text has one, several or a number, or each of its words has one.
 
 :func:`shape_of` looks at all values of a label field and serves ``dana init`` and tables in Python.
 A task card says its kind and labels, so that its kind reads value by value, by the same functions
@@ -20,7 +22,7 @@ tags                ``["O", "B-drug"]``, one for each word of a text   token_lab
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,17 +76,18 @@ class Shape:
     labels: tuple[str, ...] = ()
 
     def read(self, value: Any) -> Any:
-        """Convert a value: to a name, a list of names (of a vector, those of the ones), or a number.
+        """Convert a value to a name, a list of names (of a vector, those of the ones), or a number.
 
         Raises:
             ValueError: If it has another form, or a label twice; says why.
         """
         if is_blank(value):
-            none = "; write [] for a text that has none of them" if self._has_several else ""
-            raise ValueError(f"label {value!r} is empty{none}")
+            hint = "; write [] for a text that has none of them" if self._has_several else ""
+            raise ValueError(f"label {value!r} is empty{hint}")
         if self.kind == Regression.name:
-            is_european = isinstance(value, str) and DECIMAL.fullmatch(value.strip())
-            return Regression(()).read(value.replace(",", ".") if is_european else value)
+            if isinstance(value, str) and DECIMAL.fullmatch(value.strip()):
+                value = value.replace(",", ".")
+            return Regression(()).read(value)
         if self.form == ONE:
             [name] = SingleLabel.names_in(value)
             return name
@@ -94,9 +97,9 @@ class Shape:
         names = [label_name(part) for part in parts]
         if self.kind == TokenLabels.name:
             return names
-        [(name, count)] = Counter(names).most_common(1) or [("", 0)]
-        if count > 1:
-            raise ValueError(f"label {name!r} occurs twice in {value!r}")
+        for name, count in Counter(names).most_common(1):  # none of an empty list
+            if count > 1:
+                raise ValueError(f"label {name!r} occurs twice in {value!r}")
         return self._as_kind(value, names)
 
     @property
@@ -143,7 +146,7 @@ class Question:
 
     Attributes:
         command: What the user writes to decide the kind, with ``{kind}`` for its name.
-        names: What the user writes to name the places of a vector, with ``{names}`` for example names.
+        names: What the user writes to name the places of a vector, with ``{names}`` for examples.
     """
 
     command: str = "kind={kind!r}"
@@ -157,10 +160,11 @@ class Question:
             problem: What is seen.
             answers: What each kind would mean.
         """
-        ways = "; ".join(
-            f"{meaning}: {self.command.format(kind=kind)}" for kind, meaning in answers.items()
-        )
-        return ConfigError(f"{where}: {problem}. {ways}")
+        ways = []
+        for kind, meaning in answers.items():
+            command = self.command.format(kind=kind)
+            ways.append(f"{meaning}: {command}")
+        return ConfigError(f"{where}: {problem}. {'; '.join(ways)}")
 
     def names_of(self, where: str, value: Any, count: int) -> ConfigError:
         """Ask for the names of a vector's places."""
@@ -223,11 +227,11 @@ def _several(
     question: Question,
 ) -> Shape | None:
     """Decide the shape of values that hold several labels each; None if they do not."""
-    mapping = next((value for value in present if isinstance(value, dict)), None)
-    if mapping is not None:
-        raise DataError(
-            f"{where}: {mapping!r} is a mapping; write a list of labels, or one label a text"
-        )
+    for value in present:
+        if isinstance(value, dict):
+            raise DataError(
+                f"{where}: {value!r} is a mapping; write a list of labels, or one label a text"
+            )
     lists = [as_list(value) for value in present]
     if any(parts is not None for parts in lists):
         if None in lists:
@@ -278,7 +282,7 @@ def _lists(
 
 
 def are_vectors(lists: Sequence[Sequence[Any]]) -> bool:
-    """Return whether lists are vectors of 0 and 1: all as long, two places or more, and nothing else in them.
+    """Return whether lists are vectors of 0 and 1, all of one length, of two places or more.
 
     As names, ``[0, 1]`` would say both labels, and ``[0, 0]`` one twice.
     """
@@ -293,15 +297,17 @@ def _label_words(values: Sequence[Any], words: Sequence[int | None] | None) -> b
     """
     if words is None:
         return False
-    known = [
-        (parts, count)
-        for parts, count in zip(map(parts_of, values), words, strict=True)
-        if parts is not None and count is not None
-    ]
-    if any(len(parts) != count for parts, count in known):
-        return False
-    has_repeats = any(len(set(map(str, parts))) < len(parts) for parts, _ in known)
-    return has_repeats or len({count for _, count in known}) > 1
+    sizes = set()
+    has_repeats = False
+    for parts, count in zip(map(parts_of, values), words, strict=True):
+        if parts is None or count is None:
+            continue
+        if len(parts) != count:
+            return False
+        sizes.add(count)
+        distinct = set(map(str, parts))
+        has_repeats = has_repeats or len(distinct) < len(parts)
+    return has_repeats or len(sizes) > 1
 
 
 def _vector(
@@ -356,7 +362,7 @@ def _separated(
             seen = f"{_show(sorted(marked))} may be numbers with a decimal comma, or several labels"
             answers = {Regression.name: "numbers", MultiLabel.name: "several"}
             raise question.which_kind(where, seen, answers)
-        counts = Counter(part for value in distinct for part in set(split_text(value, mark)))
+        counts = _count_parts(distinct, mark)
         has_repeats = any(count > 1 for count in counts.values())
         if len(counts) < len(distinct):
             return Shape(SEPARATED, own_kind, mark)
@@ -374,6 +380,14 @@ def _separated(
             "lists, or text with ; or | or , between labels"
         )
     return None
+
+
+def _count_parts(values: Collection[str], mark: str) -> Counter[str]:
+    """Count the values that have each part between marks."""
+    counts: Counter[str] = Counter()
+    for value in values:
+        counts.update(set(split_text(value, mark)))
+    return counts
 
 
 def _one(present: list[Any], where: str, kind: str | None, question: Question) -> Shape:
@@ -400,10 +414,14 @@ def _one(present: list[Any], where: str, kind: str | None, question: Question) -
 
 
 def _show(values: Sequence[Any]) -> str:
-    """Show some of the values."""
-    shown = [f"{value:g}" if isinstance(value, float) else repr(value) for value in values[:SHOWN]]
-    more = " ..." if len(values) > SHOWN else ""
-    return ", ".join(shown) + more
+    """Show the first of some values."""
+    shown = ", ".join(map(_show_one, values[:SHOWN]))
+    return f"{shown} ..." if len(values) > SHOWN else shown
+
+
+def _show_one(value: Any) -> str:
+    """Show a value."""
+    return f"{value:g}" if isinstance(value, float) else repr(value)
 
 
 def columns_of_bits(columns: Mapping[str, Sequence[Any]]) -> list[str]:

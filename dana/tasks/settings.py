@@ -62,7 +62,9 @@ class Preset:
     @property
     def seed_list(self) -> list[int]:
         """The seeds, in the order they are run."""
-        return list(range(self.seeds)) if isinstance(self.seeds, int) else self.seeds
+        if isinstance(self.seeds, int):
+            return list(range(self.seeds))
+        return self.seeds
 
     def epochs_of(self, examples: int) -> int:
         """Compute the epochs over so many training examples, which give at least :attr:`steps`."""

@@ -1,4 +1,7 @@
-"""Find split and label of text files by the names of their folders: ``LABEL/1.txt``, or ``train/LABEL/1.txt``."""
+"""Find split and label of text files by the names of their folders.
+
+They are ``LABEL/1.txt``, or ``train/LABEL/1.txt``.
+"""
 
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -46,13 +49,14 @@ def find_places(folder: str, files: Sequence[PurePath]) -> list[Place]:
     Raises:
         DataError: If names of splits may be labels; says how to decide it.
     """
-    tops = sorted({file.parts[0] for file in files if not _is_unlabelled(file.parts[0])})
+    top_folders = {file.parts[0] for file in files}
+    tops = sorted(top for top in top_folders if not _is_unlabelled(top))
     splits = [top for top in tops if top.lower() in SPLITS]
-    deep = {file.parts[0] for file in files if len(file.parts) > 2}
+    with_folders = {file.parts[0] for file in files if len(file.parts) > 2}
     if not splits:
         return [_below_label(file) for file in files]
     if len(splits) < len(tops):
-        if not deep & {*splits}:
+        if with_folders.isdisjoint(splits):
             return [_below_label(file) for file in files]
         others = ", ".join(top for top in tops if top not in splits)
         raise DataError(
@@ -62,8 +66,8 @@ def find_places(folder: str, files: Sequence[PurePath]) -> list[Place]:
     for file in files:
         if len(file.parts) == 2 and not _is_unlabelled(file.parts[0]):
             raise DataError(
-                f"{folder}: {file} is in a folder with the name of a split, but in none of a label. "
-                f"Splits: move it to {file.parts[0]}/LABEL/{file.name}; labels: rename "
+                f"{folder}: {file} is in a folder with the name of a split, but in none of a "
+                f"label. Splits: move it to {file.parts[0]}/LABEL/{file.name}; labels: rename "
                 f"{file.parts[0]}, for example to {file.parts[0]}-texts"
             )
     return [_below_split(file) for file in files]
@@ -71,9 +75,13 @@ def find_places(folder: str, files: Sequence[PurePath]) -> list[Place]:
 
 def _below_label(file: PurePath) -> Place:
     """Read ``LABEL/1.txt`` or ``LABEL/train/1.txt``."""
-    split = SPLITS.get(file.parts[1].lower(), "") if len(file.parts) > 2 else ""
-    is_unlabelled = any(map(_is_unlabelled, file.parts[:-1][:2]))
-    return Place(split, None if is_unlabelled else file.parts[0])
+    folders = file.parts[:-1]
+    split = ""
+    if len(folders) > 1:
+        split = SPLITS.get(folders[1].lower(), "")
+    if any(map(_is_unlabelled, folders[:2])):
+        return Place(split, None)
+    return Place(split, folders[0])
 
 
 def _below_split(file: PurePath) -> Place:

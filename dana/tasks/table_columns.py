@@ -68,12 +68,12 @@ def find_columns(
     """
     columns = {role: _one_name(name) for role, name in names.items() if name is not None}
     every = [*map(str, frame)]
-    for role, name in columns.items():
-        for one in [name] if isinstance(name, str) else name:
-            if one not in frame:
+    for role, named in columns.items():
+        for name in _as_list(named):
+            if name not in frame:
                 flag = role.replace("_", "-")
                 raise ConfigError(
-                    f"--{flag} {one}: no such column{nearest(one, every)}; the columns are "
+                    f"--{flag} {name}: no such column{nearest(name, every)}; the columns are "
                     f"{', '.join(every)}"
                 )
     remaining = _without(every, columns)
@@ -92,11 +92,16 @@ def _one_name(name: str | Sequence[str]) -> Any:
     return name[0] if len(name) == 1 else [*name]
 
 
+def _as_list(names: str | Sequence[str]) -> Sequence[str]:
+    """Return one name as a list of it."""
+    return [names] if isinstance(names, str) else names
+
+
 def _without(names: Iterable[str], columns: Mapping[str, Any]) -> list[str]:
     """Return the names of columns that have no role."""
     taken: set[str] = set()
-    for name in columns.values():
-        taken.update([name] if isinstance(name, str) else name)
+    for named in columns.values():
+        taken.update(_as_list(named))
     return [name for name in names if name not in taken]
 
 
@@ -110,25 +115,27 @@ def _find_text(frame: pd.DataFrame, remaining: list[str]) -> str:
     by_lower = {name.lower(): name for name in remaining}
     for first, second in PAIRS:
         if first in by_lower and second in by_lower:
-            one = by_lower[first]
-            other = by_lower[second]
+            text = by_lower[first]
+            text_pair = by_lower[second]
             raise ConfigError(
-                f"two columns of {every} are a pair of texts. If both make a text: --text {one} "
-                f"--text-pair {other}; if one is the text: --text {one}"
+                f"two columns of {every} are a pair of texts. If both make a text: --text {text} "
+                f"--text-pair {text_pair}; if one is the text: --text {text}"
             )
     if "text" in remaining:
         return "text"
     for name in TOKENS:
         if name in by_lower and _holds_lists(frame[by_lower[name]]):
             return by_lower[name]
-    words = {
-        name: sum(len(cell.split()) for cell in frame[name] if isinstance(cell, str))
-        for name in remaining
-    }
+    words = {name: _count_words(frame[name]) for name in remaining}
     name = max(words, key=words.__getitem__, default="")
     if not words.get(name):
         raise no_text(frame)
     return name
+
+
+def _count_words(column: pd.Series) -> int:
+    """Count the words of all texts of a column; other values have none."""
+    return sum(len(cell.split()) for cell in column if isinstance(cell, str))
 
 
 def no_text(frame: pd.DataFrame) -> ConfigError:
@@ -183,13 +190,14 @@ def _candidates(
         return [name for name in remaining if _is_numeric(frame[name])]
     if _holds_lists(frame[text]):
         return [name for name in remaining if _holds_lists(frame[name])]
-    return [
-        name
-        for name in remaining
-        if 1 < frame[name].astype(str).nunique() <= len(frame) // 2
-        and _dates(frame[name]) is None
-        and not _is_measure(frame[name])
-    ]
+    return [name for name in remaining if _could_be_label(frame[name])]
+
+
+def _could_be_label(column: pd.Series) -> bool:
+    """Return whether values repeat as those of a label do, and are no dates or measures."""
+    count = column.astype(str).nunique()
+    repeats = 1 < count <= len(column) // 2
+    return repeats and _dates(column) is None and not _is_measure(column)
 
 
 def find_group(
@@ -210,14 +218,12 @@ def find_group(
         The column whose name says that it is a group, if its values repeat, of several the one of
         the fewest values; else None.
     """
-    names = _without(map(str, frame), {role: columns[role] for role in ROLES if role in columns})
-    values = {name: _values(frame[name]) for name in names}
-    repeating = {
-        name: column
-        for name, column in values.items()
-        if parts <= column.nunique() < column.size
-        and column.value_counts().max() <= 2 * column.size / parts
-    }
+    roles = {role: columns[role] for role in ROLES if role in columns}
+    repeating: dict[str, pd.Series] = {}
+    for name in _without(map(str, frame), roles):
+        values = _values(frame[name])
+        if _can_be_divided(values, parts):
+            repeating[name] = values
     by_size = sorted(repeating, key=lambda name: repeating[name].nunique())
     for name in by_size:
         if _is_group_name(name):
@@ -236,6 +242,12 @@ def find_group(
     return None
 
 
+def _can_be_divided(column: pd.Series, parts: int) -> bool:
+    """Return whether values repeat, are as many as parts, and none fills more than two parts."""
+    repeats = parts <= column.nunique() < column.size
+    return repeats and bool(column.value_counts().max() <= 2 * column.size / parts)
+
+
 def _values(column: pd.Series) -> pd.Series:
     """Return the values of a column as text, without the empty ones."""
     texts = column.dropna().astype(str).str.strip()
@@ -249,10 +261,10 @@ def _is_group_name(name: str) -> bool:
 
 
 def _could_be_group(column: pd.Series) -> bool:
-    """Return whether values repeat as those of a group: many, twice on average, and no dates or measures.
+    """Return whether values repeat as those of a group.
 
-    Numbers are measures unless equal ones follow each other, as those of the parts of a document
-    do.
+    They are many, come twice on average, and are no dates or measures. Numbers are measures unless
+    equal ones follow each other, as those of the parts of a document do.
     """
     count = column.nunique()
     if count < FEWEST_GROUPS or column.size < 2 * count or _dates(column) is not None:
@@ -264,6 +276,7 @@ def _could_be_group(column: pd.Series) -> bool:
 
 
 def _count_values(column: pd.Series) -> str:
+    """Say how many values a column has."""
     return f"{column.nunique():,} values in {column.size:,} rows"
 
 
@@ -285,13 +298,18 @@ def _dates(column: pd.Series) -> pd.Series | None:
     texts = column.astype(str)
     with warnings.catch_warnings(action="ignore"):
         dates = pd.to_datetime(texts, errors="coerce", format="mixed", utc=True)
-    are_numbers = pd.to_numeric(texts, errors="coerce").notna().any()
-    return None if are_numbers or not dates.notna().all() else dates
+    has_numbers = pd.to_numeric(texts, errors="coerce").notna().any()
+    if has_numbers or not dates.notna().all():
+        return None
+    return dates
 
 
 def id_column(frame: pd.DataFrame) -> str | None:
     """Return the column of ids, if there is one."""
-    return next((str(name) for name in frame if str(name).lower() in ("id", "doc_id")), None)
+    for name in map(str, frame):
+        if name.lower() in ("id", "doc_id"):
+            return name
+    return None
 
 
 def list_names(names: Iterable[str], count: int = 12) -> str:
@@ -304,7 +322,9 @@ def list_names(names: Iterable[str], count: int = 12) -> str:
 def find_give_aways(
     frame: pd.DataFrame, columns: Mapping[str, Any], labels: Sequence[str]
 ) -> list[str]:
-    """Name ids, groups and dates that tell the label: by prefix, group or month, ten times better than one class.
+    """Name ids, groups and dates that tell the label.
+
+    They do if they tell it by prefix, group or month ten times better than one class.
 
     Args:
         frame: The table.
@@ -325,18 +345,22 @@ def find_give_aways(
         is_most = table.to_numpy().sum() > len(frame) / 2
         if not is_most or errors * SURE > errors_of_one_class:
             continue
-        rules = [
-            f"{key!r} is {value} ({list_names(frame.index[keys == key], 2)})"
-            for key, value in table.idxmax(axis=1).items()
-        ]
+        rules = []
+        for key, value in table.idxmax(axis=1).items():
+            rows = list_names(frame.index[keys == key], 2)
+            rules.append(f"{key!r} is {value} ({rows})")
         notes.append(
-            f"{name} gives the label away: {list_names(rules, 3)}; only texts are read, but look why"
+            f"{name} gives the label away: {list_names(rules, 3)}; "
+            "only texts are read, but look why"
         )
     return notes
 
 
 def _keys(column: pd.Series, is_group: bool) -> pd.Series | None:
-    """Return what could tell the label: the group, the month of a date or the prefix of an id; else None."""
+    """Return what could tell the label: the group, the month of a date or the prefix of an id.
+
+    It is None for other columns.
+    """
     keys = column.astype(str)
     if is_group:
         return keys

@@ -17,19 +17,15 @@ from dana.corpus.sources import expand, is_table_name
 
 def holds_classes(folder: Path) -> bool:
     """Return whether a folder holds a folder of text files per label, and no tables."""
-    if not folder.is_dir():
+    if not folder.is_dir() or not files_of_classes(folder):
         return False
-    files = [*files_of_classes(folder)]
-    return bool(files) and not any(is_table_name(path) for path in folder.rglob("*"))
+    return not any(is_table_name(path) for path in folder.rglob("*"))
 
 
 def files_of_classes(folder: Path) -> list[Path]:
     """List the files below the folders of a folder, in the order of their names."""
-    return [
-        path
-        for path in sorted(folder.glob("*/**/*"))
-        if path.is_file() and not path.name.startswith(".")
-    ]
+    paths = sorted(folder.glob("*/**/*"))
+    return [path for path in paths if path.is_file() and not path.name.startswith(".")]
 
 
 def text_of(path: Path) -> str:
@@ -45,7 +41,16 @@ def text_of(path: Path) -> str:
 
 
 def read_files(source: str, notes: list[str], form: dict[str, Any], inputs: Inputs) -> pd.DataFrame:
-    """Read the files of a table; the index has the lines of its rows, of several files their names, too.
+    """Read the files of a table.
+
+    Args:
+        source: The files, as :func:`dana.corpus.sources.expand` takes them.
+        notes: Gets a sentence on how delimited text is read.
+        form: Gets ``separator`` and ``header`` of delimited text.
+        inputs: How files are read.
+
+    Returns:
+        One row per record; the index has the lines of the rows, of several files their names, too.
 
     Raises:
         DataError: If a row cannot be read; names the first five and their number.
@@ -59,7 +64,8 @@ def read_files(source: str, notes: list[str], form: dict[str, Any], inputs: Inpu
         layout = _layout_of(file, inputs)
         is_delimited = is_delimited or layout is not None
         if layout is not None and layout.separator != NO_SEPARATOR:
-            form |= {"separator": layout.separator, "header": layout.has_header}
+            form["separator"] = layout.separator
+            form["header"] = layout.has_header
             notes.append(layout.describe())
         for record in read_file(file, inputs, is_table=True, layout=layout):
             if record.problem:
@@ -72,17 +78,26 @@ def read_files(source: str, notes: list[str], form: dict[str, Any], inputs: Inpu
     has_columns = any(len(fields) > 1 for fields in rows)
     if rows and is_delimited and not has_columns:
         marks = ", ".join(SEPARATORS.values())
+        column = ", ".join(rows[0])
         raise DataError(
-            f"{source}: has a single column, {', '.join(rows[0])!r}: no {marks} divides its lines; a "
+            f"{source}: has a single column, {column!r}: no {marks} divides its lines; a "
             "label is needed beside the text"
         )
-    is_nested = any(isinstance(value, dict) for fields in rows for value in fields.values())
+    is_nested = any(map(_has_nested_fields, rows))
     frame = pd.json_normalize(rows) if is_nested else pd.DataFrame(rows, dtype=object)
     return frame.set_index(pd.Index(index, dtype=object))
 
 
+def _has_nested_fields(fields: dict[str, Any]) -> bool:
+    """Return whether a value of a record is itself a mapping."""
+    return any(isinstance(value, dict) for value in fields.values())
+
+
 def _layout_of(file: File, inputs: Inputs) -> Layout | None:
-    """Find the layout of a file of delimited text; None for another, and for one that reading it will refuse."""
+    """Find the layout of a file of delimited text.
+
+    It is None for another file, and for one that reading it will refuse.
+    """
     try:
         return layout_of(file, inputs, is_table=True)
     except Damage:

@@ -39,14 +39,15 @@ def kind_of_model(labels: Sequence[str], problem_type: str | None, per_word: boo
             classes.
         per_word: Whether it labels every token.
     """
-    several = len(labels) > 1
+    has_labels = len(labels) > 1
     if problem_type is None and not per_word:
-        problem_type = (SingleLabel if several else Regression).problem_type
+        default = SingleLabel if has_labels else Regression
+        problem_type = default.problem_type
     for kind in LABELLED:
         if (
             kind.problem_type == problem_type
             and kind.per_word == per_word
-            and kind.has_labels == several
+            and kind.has_labels == has_labels
         ):
-            return kind(tuple(labels) if several else ())
+            return kind(tuple(labels) if has_labels else ())
     return None

@@ -1,4 +1,4 @@
-"""Define the interface of a kind of label: how it is read, trained, decoded, scored, saved and tabulated.
+"""Define the interface of a kind of label: how it is read, trained, decoded, scored and saved.
 
 A label is a class number, a number, or a tuple of class numbers, and so is a prediction of it.
 Those of many texts are an array of shape (texts,): int64, float64, or tuples (dtype object).
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 Label = int | float | tuple[int, ...]
 Tallies = tuple[Sequence[np.ndarray], Callable[..., np.ndarray]]  # of :meth:`Kind.tallies`
-Scorer = Callable[
-    [np.ndarray], np.ndarray
-]  # counts of the texts, (draws, texts), to scores, (draws, models)
+# A scorer converts counts of the texts, (draws, texts), to scores, (draws, models).
+Scorer = Callable[[np.ndarray], np.ndarray]
 UNSEEN = -1  # prediction of a truncated word, always wrong
 NEARLY_CONSTANT = 0.1
 
@@ -82,7 +81,7 @@ class Kind(ABC):
 
     @classmethod
     def read_text(cls, value: Any) -> tuple[str, tuple[str, ...] | None]:
-        """Read the text of a field, not normalised; and its words, if each has an label.
+        """Read the text of a field, not normalised; and its words, if each has a label.
 
         Raises:
             ValueError: If it is not text; names the type.
@@ -93,7 +92,7 @@ class Kind(ABC):
 
     @abstractmethod
     def read(self, value: Any) -> Label:
-        """Convert the value of the label field to an label.
+        """Convert the value of the label field to a label.
 
         Raises:
             ValueError: If it is not valid; says why.
@@ -101,7 +100,9 @@ class Kind(ABC):
 
     @classmethod
     def names_in(cls, value: Any) -> Collection[str]:
-        """Return the names of labels in a label field, to make a card from records; empty for kinds without labels.
+        """Return the names of labels in a label field, to make a card from records.
+
+        They are empty for kinds without labels.
 
         Raises:
             ValueError: If the value has another type.
@@ -130,12 +131,16 @@ class Kind(ABC):
         return array
 
     def sizes(self, labels: Sequence[Label]) -> np.ndarray:
-        """Count the units of each text from its label: 1, or its words if each has an label."""
-        return np.array([len(codes) if self.per_word else 1 for codes in labels], dtype=np.int64)  # type: ignore[arg-type]
+        """Count the units of each text from its label: 1, or its words if each has a label."""
+        if not self.per_word:
+            return np.ones(len(labels), dtype=np.int64)
+        return np.array([len(codes) for codes in labels], dtype=np.int64)  # type: ignore[arg-type]
 
     def classes(self, labels: Sequence[Label]) -> np.ndarray:
         """Concatenate the class numbers of all labels."""
-        codes: Any = list(chain.from_iterable(labels)) if self.dtype is object else labels  # type: ignore[arg-type]
+        codes: Any = labels
+        if self.dtype is object:  # each label is a tuple
+            codes = list(chain.from_iterable(codes))
         return np.array(codes, dtype=np.int64)
 
     # Training
@@ -145,7 +150,7 @@ class Kind(ABC):
         return self.classes(labels)
 
     def fit(self, loss_labels: np.ndarray) -> "Kind":
-        """Estimate parameters of the kind (mean, deviation) from the training labels; returns a new kind."""
+        """Return the kind with its parameters (mean, deviation), estimated from training labels."""
         return self
 
     def class_weights(self, loss_labels: np.ndarray) -> np.ndarray:
@@ -169,8 +174,8 @@ class Kind(ABC):
     ) -> "Tensor":
         """Compute the mean loss of logits of shape (units, outputs).
 
-        The weighted loss is divided by the number of units, not by the sum of their weights, so that
-        the loss of a batch is the mean of those of its parts, whatever classes are in each.
+        The weighted loss is divided by the number of units, not by the sum of their weights, so
+        that the loss of a batch is the mean of those of its parts, whatever classes are in each.
 
         Args:
             logits: Of shape (units, outputs).
@@ -185,7 +190,11 @@ class Kind(ABC):
         return (weights[loss_labels] * losses).mean()
 
     def fold_into(self, out: "nn.Linear") -> "Kind":
-        """Fold the parameters of :meth:`fit` into the last layer, in place; returns the kind without them."""
+        """Fold the parameters of :meth:`fit` into the last layer, in place.
+
+        Returns:
+            The kind without these parameters.
+        """
         return self
 
     # Predictions
@@ -219,9 +228,9 @@ class Kind(ABC):
 
     def score(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> float:
         """Compute one metric of labels of shape (texts,)."""
-        return float(
-            self.scorer(predictions[None], labels, metric)(np.ones((1, labels.size)))[0, 0]
-        )
+        scorer = self.scorer(predictions[None], labels, metric)
+        every_text_once = np.ones((1, labels.size))
+        return float(scorer(every_text_once)[0, 0])
 
     def scorer(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> Scorer:
         """Return a function from counts of the texts to the score of each model, for bootstraps.
@@ -236,11 +245,18 @@ class Kind(ABC):
         """
         if metric not in self.metrics:
             raise ValueError(f"metric={metric!r}: must be one of {', '.join(self.metrics)}")
-        tallies, score = self.tallies(predictions, labels, metric)
-        return lambda weights: score(*(np.tensordot(weights, tally, 1) for tally in tallies))
+        tallies, score_of_sums = self.tallies(predictions, labels, metric)
+
+        def score(weights: np.ndarray) -> np.ndarray:
+            sums = [np.tensordot(weights, tally, 1) for tally in tallies]
+            return score_of_sums(*sums)
+
+        return score
 
     def influences(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> np.ndarray:
-        """Compute what each text adds to each model's score, by the jackknife; arguments as in :meth:`scorer`.
+        """Compute what each text adds to each model's score, by the jackknife.
+
+        The arguments are those of :meth:`scorer`.
 
         Returns:
             Shape (models, texts). A model's row averages to its score; of accuracy it is 1 or 0.
@@ -249,7 +265,8 @@ class Kind(ABC):
             Efron and Stein 1981, The jackknife estimate of variance.
         """
         texts = labels.size
-        [scores] = self.scorer(predictions, labels, metric)(np.ones((1, texts)))
+        scorer = self.scorer(predictions, labels, metric)
+        [scores] = scorer(np.ones((1, texts)))
         if texts == 1:
             return scores[:, None]
         without = self.scores_without_each(predictions, labels, metric)
@@ -259,12 +276,15 @@ class Kind(ABC):
         self, predictions: np.ndarray, labels: np.ndarray, metric: str
     ) -> np.ndarray:
         """Compute each model's score without each text in turn, of shape (models, texts)."""
-        tallies, score = self.tallies(predictions, labels, metric)
-        return score(*(tally.sum(0) - tally for tally in tallies)).T
+        tallies, score_of_sums = self.tallies(predictions, labels, metric)
+        sums_without_each = [tally.sum(0) - tally for tally in tallies]
+        return score_of_sums(*sums_without_each).T
 
     @abstractmethod
     def tallies(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> Tallies:
-        """Return the per-text tallies of a metric, and the function of their sums; arguments as in :meth:`scorer`.
+        """Return the per-text tallies of a metric, and the function of their sums.
+
+        The arguments are those of :meth:`scorer`.
 
         Returns:
             Tallies, each of shape (texts, models, ...); a function from their sums, each of shape
@@ -272,26 +292,34 @@ class Kind(ABC):
         """
 
     def is_collapsed(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> bool:
-        """Return whether a model says nothing: it answers (nearly) always the same, or no better than one label would.
+        """Return whether a model says nothing.
+
+        It then predicts (nearly) always the same label, or no better than one label would.
 
         Args:
             predictions: Labels of shape (texts,).
             labels: The same.
             metric: Metric by which it is compared with :meth:`largest_class`.
         """
-        score, baseline = self.score(predictions, labels, metric), self.baseline(labels, metric)
-        beats = score < baseline if self.metrics[metric] == "lower" else score > baseline
-        return not beats or self.is_constant(predictions, labels)
+        score = self.score(predictions, labels, metric)
+        baseline = self.baseline(labels, metric)
+        sign = -1 if self.metrics[metric] == "lower" else 1
+        beats_baseline = sign * score > sign * baseline
+        return not beats_baseline or self.is_constant(predictions, labels)
 
     def is_constant(self, predictions: np.ndarray, labels: np.ndarray) -> bool:
-        """Return whether a model predicts nearly the same label for every unit, unlike the labels."""
+        """Return whether a model predicts nearly one label for every unit, unlike the labels."""
         return is_degenerate(self.classes(predictions.tolist()), self.classes(labels.tolist()))
 
     def largest_class(self, labels: np.ndarray) -> np.ndarray:
-        """Return the labels of a model that knows only the most frequent class (set of labels, mean value)."""
+        """Return the predictions of a model that knows only the most frequent class.
+
+        Kinds without classes take the most frequent set of labels, or the mean value.
+        """
         largest = int(np.bincount(self.classes(labels.tolist())).argmax())
-        same = [largest] * labels.size
-        return self.gather([(largest,) * len(codes) for codes in labels] if self.per_word else same)
+        if not self.per_word:
+            return self.gather([largest] * labels.size)
+        return self.gather([(largest,) * len(codes) for codes in labels])
 
     def baseline(self, labels: np.ndarray, metric: str) -> float:
         """Compute the score of :meth:`largest_class`, which a model has to beat."""
@@ -300,32 +328,35 @@ class Kind(ABC):
     # Tables
 
     def columns(self, outputs: np.ndarray, labels: np.ndarray) -> dict[str, "pa.Array"]:
-        """Make the columns of ``predictions.parquet``, one row per text: ``label``, ``prediction``, and others."""
+        """Make the columns of ``predictions.parquet``, one row per text.
+
+        Returns:
+            ``label``, ``prediction`` and ``probabilities``, by name.
+        """
         import pyarrow as pa
 
         sizes = self.sizes(labels.tolist())
-        label = pa.list_(pa.int32()) if self.dtype is object else pa.int32()
-        rows, likely = list(outputs), pa.list_(pa.float32())
+        label_type = pa.int32()
+        if self.dtype is object:
+            label_type = pa.list_(label_type)
+        probabilities = list(outputs)
+        probabilities_type = pa.list_(pa.float32())
         if self.per_word:
-            rows, likely = (
-                [list(part) for part in np.split(outputs, np.cumsum(sizes)[:-1])],
-                pa.list_(likely),
-            )
+            probabilities = [list(rows) for rows in split_units(outputs, sizes)]
+            probabilities_type = pa.list_(probabilities_type)
         return {
-            "label": pa.array(labels.tolist(), label),
-            "prediction": pa.array(self.decode(outputs, sizes).tolist(), label),
-            "probabilities": pa.array(rows, likely),
+            "label": pa.array(labels.tolist(), label_type),
+            "prediction": pa.array(self.decode(outputs, sizes).tolist(), label_type),
+            "probabilities": pa.array(probabilities, probabilities_type),
         }
 
     def outputs_from(self, table: Mapping[str, Any]) -> np.ndarray:
         """Read the outputs back from the columns of ``predictions.parquet``."""
         column = table["probabilities"]
-        rows = (
-            list(chain.from_iterable(column.to_pylist()))
-            if self.per_word
-            else np.stack(column.to_numpy())
-        )
-        return np.asarray(rows, dtype=np.float32)
+        if not self.per_word:
+            return np.asarray(np.stack(column.to_numpy()), dtype=np.float32)
+        words = list(chain.from_iterable(column.to_pylist()))
+        return np.asarray(words, dtype=np.float32)
 
     def labels_from(self, column: "pa.ChunkedArray") -> np.ndarray:
         """Read labels of shape (rows,) from ``label`` or ``prediction`` of ``predictions.parquet``.
@@ -334,9 +365,12 @@ class Kind(ABC):
             ValueError: If some are not valid; says which.
         """
         rows = column.to_pylist()
-        labels = self.gather(list(map(tuple, rows)) if self.dtype is object else rows)
+        row_labels = list(map(tuple, rows)) if self.dtype is object else rows
+        labels = self.gather(row_labels)
         codes = self.classes(rows)
-        if ((codes < (UNSEEN if self.per_word else 0)) | (codes >= len(self.labels))).any():
+        lowest = UNSEEN if self.per_word else 0
+        is_outside = (codes < lowest) | (codes >= len(self.labels))
+        if is_outside.any():
             raise ValueError(f"a class outside 0 to {len(self.labels) - 1}")
         return labels
 
@@ -347,20 +381,21 @@ class Kind(ABC):
     # The data of a task
 
     def counts(self, labels: Sequence[Label], train: Sequence[Label]) -> list[tuple[str, int, int]]:
-        """Count the units of each label (or range of values of the training data): name, count, number of units."""
+        """Count the units of each label, or of each range of values of the training data.
+
+        Returns:
+            Name of the label or range, its count, and the number of all units, for each.
+        """
         counts = np.bincount(self.classes(labels), minlength=len(self.labels))
         units = int(self.sizes(labels).sum())
-        return [
-            (label, int(count), units) for label, count in zip(self.labels, counts, strict=True)
-        ]
+        named_counts = zip(self.labels, counts, strict=True)
+        return [(name, int(count), units) for name, count in named_counts]
 
     def absent(self, labels: Sequence[Label]) -> list[str]:
-        """Return the labels that no label has."""
-        return (
-            [name for name, count, _ in self.counts(labels, labels) if not count]
-            if self.has_labels
-            else []
-        )
+        """Return the names of the labels that no text has; none for kinds without labels."""
+        if not self.has_labels:
+            return []
+        return [name for name, count, _ in self.counts(labels, labels) if not count]
 
 
 def label_name(value: Any) -> str:
@@ -371,8 +406,11 @@ def label_name(value: Any) -> str:
     """
     if isinstance(value, list | tuple | dict | set):
         raise ValueError(f"label {value!r} is {type(value).__name__}, not a name")
-    is_whole = isinstance(value, float) and value.is_integer()
-    name = "" if is_blank(value) else normalise(str(int(value) if is_whole else value))
+    name = ""
+    if isinstance(value, float) and value.is_integer():
+        name = normalise(str(int(value)))
+    elif not is_blank(value):
+        name = normalise(str(value))
     if not name:
         raise ValueError(f"label {value!r} is empty")
     return name
@@ -382,7 +420,19 @@ def _other_names(value: Any) -> list[str]:
     """Return how a card may write the label of a JSON value, besides its name: 1.0, true."""
     if isinstance(value, bool):
         return [str(value).lower()]
-    return [str(value)] if isinstance(value, float) else []
+    if isinstance(value, float):
+        return [str(value)]
+    return []
+
+
+def split_units(values: np.ndarray, sizes: np.ndarray) -> list[np.ndarray]:
+    """Split an array over all units into one array per text.
+
+    Args:
+        values: Shape (units, ...), in the order of the texts.
+        sizes: Units of each text.
+    """
+    return np.split(values, np.cumsum(sizes)[:-1])
 
 
 def balanced_weights(counts: np.ndarray) -> np.ndarray:
@@ -402,7 +452,7 @@ def balanced_weights(counts: np.ndarray) -> np.ndarray:
 
 
 def is_degenerate(predictions: np.ndarray, labels: np.ndarray) -> bool:
-    """Return whether a model predicts nearly always one class although the labels do not: it collapsed.
+    """Return whether a model collapsed: it predicts nearly always one class, unlike the labels.
 
     The number of predictions outside the most frequent predicted class is compared with the number
     of labels outside the most frequent labelled class. Below a tenth of that, the model is a
@@ -414,18 +464,23 @@ def is_degenerate(predictions: np.ndarray, labels: np.ndarray) -> bool:
         labels: The same.
 
     References:
-        Mosbach, Andriushchenko and Klakow 2021, On the stability of fine-tuning BERT (failed runs). Their criterion,
-        an accuracy not above that of the most frequent class, misses collapsed models with a few right predictions;
-        :meth:`Kind.is_collapsed` joins the two.
+        Mosbach, Andriushchenko and Klakow 2021, On the stability of fine-tuning BERT (failed runs).
+        Their criterion, an accuracy not above that of the most frequent class, misses collapsed
+        models with a few right predictions; :meth:`Kind.is_collapsed` joins the two.
     """
-    strays, others = (
-        part.size - np.unique(part, return_counts=True)[1].max() for part in (predictions, labels)
-    )
-    return bool(strays == 0 or strays < NEARLY_CONSTANT * others)
+    stray_predictions = _count_outside_largest(predictions)
+    other_labels = _count_outside_largest(labels)
+    return bool(stray_predictions == 0 or stray_predictions < NEARLY_CONSTANT * other_labels)
+
+
+def _count_outside_largest(classes: np.ndarray) -> np.int64:
+    """Count the units outside the most frequent class."""
+    _, counts = np.unique(classes, return_counts=True)
+    return classes.size - counts.max()
 
 
 def micro_f1(right: np.ndarray, positives: np.ndarray, actual: np.ndarray) -> np.ndarray:
-    """Compute F1 over the pooled counts of all classes; 0 if there are no predictions and no labels.
+    """Compute F1 over the pooled counts of all classes; 0 without predictions and labels.
 
     Args:
         right: True positives of each class, shape (..., classes).
@@ -439,5 +494,8 @@ def micro_f1(right: np.ndarray, positives: np.ndarray, actual: np.ndarray) -> np
 
 
 def macro_f1(right: np.ndarray, positives: np.ndarray, actual: np.ndarray) -> np.ndarray:
-    """Compute mean F1 over all classes; 0 for one without predictions and labels. Arguments as :func:`micro_f1`."""
+    """Compute mean F1 over all classes; 0 for one without predictions and labels.
+
+    The arguments are those of :func:`micro_f1`.
+    """
     return (2 * right / np.maximum(positives + actual, 1)).mean(-1)

@@ -1,4 +1,7 @@
-"""Several labels per text: sigmoid, binary cross-entropy, threshold 0.5; micro-F1, macro-F1, subset accuracy."""
+"""Several labels per text: sigmoid, binary cross-entropy, threshold 0.5.
+
+The scores are micro-F1, macro-F1 and subset accuracy.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -63,9 +66,8 @@ class MultiLabel(Kind):
             )
         codes = [self.code(label) for label in parts]
         if len(set(codes)) < len(codes):
-            raise ValueError(
-                f"label {self.labels[Counter(codes).most_common(1)[0][0]]!r} occurs twice"
-            )
+            repeated = self.labels[_most_common(codes)]
+            raise ValueError(f"label {repeated!r} occurs twice")
         return tuple(sorted(codes))
 
     def _parts(self, value: Any) -> list[Any]:
@@ -94,7 +96,7 @@ class MultiLabel(Kind):
         )
 
     def _divide(self, value: str, mark: str) -> list[Any] | None:
-        """Divide text at a mark; None unless that gives labels of the card, or a vector of them all."""
+        """Divide text at a mark; None unless that gives labels of the card, or a vector of all."""
         parts = split_text(value, mark)
         bits = as_bits(parts)
         is_vector = bits is not None and len(bits) == len(self.labels)
@@ -106,6 +108,7 @@ class MultiLabel(Kind):
         return self._indicators(self.gather(labels)).astype(np.float32)
 
     def _indicators(self, labels: np.ndarray) -> np.ndarray:
+        """Convert labels of any shape to 0 and 1, of shape (..., labels)."""
         rows = np.zeros((labels.size, len(self.labels)))
         for row, codes in zip(rows, labels.ravel(), strict=True):
             row[list(codes)] = 1
@@ -130,41 +133,50 @@ class MultiLabel(Kind):
         return logits.sigmoid()
 
     def decode(self, outputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        return self.gather([tuple(np.flatnonzero(row).tolist()) for row in outputs >= THRESHOLD])
+        is_predicted = outputs >= THRESHOLD
+        return self.gather([tuple(np.flatnonzero(row).tolist()) for row in is_predicted])
 
     def largest_class(self, labels: np.ndarray) -> np.ndarray:
-        return self.gather([Counter(labels.tolist()).most_common(1)[0][0]] * labels.size)
+        largest = _most_common(labels.tolist())
+        return self.gather([largest] * labels.size)
 
     def is_constant(self, predictions: np.ndarray, labels: np.ndarray) -> bool:
-        # each set of labels is a class
+        # Each set of labels is a class.
         numbers: dict[Label, int] = {}
-        sets = [
-            [numbers.setdefault(codes, len(numbers)) for codes in part]
-            for part in (predictions, labels)
-        ]
-        return is_degenerate(*map(np.array, sets))
+        predicted_sets = _number_sets(predictions, numbers)
+        labelled_sets = _number_sets(labels, numbers)
+        return is_degenerate(predicted_sets, labelled_sets)
 
     def tallies(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> Tallies:
-        actual, positives = (
-            self._indicators(labels)[:, None],
-            self._indicators(predictions).swapaxes(0, 1),
-        )
+        actual = self._indicators(labels)[:, None]
+        positives = self._indicators(predictions).swapaxes(0, 1)
         if metric == "subset_accuracy":
             right = (positives == actual).all(-1).astype(np.float64)
             return (right, np.ones_like(right)), np.divide
-        return (
-            positives * actual,
-            positives,
-            actual,
-        ), macro_f1 if metric == "macro_f1" else micro_f1
+        counts = (positives * actual, positives, actual)
+        return counts, macro_f1 if metric == "macro_f1" else micro_f1
 
     def prediction_columns(self, outputs: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
         import pyarrow as pa
 
-        labels = [list(codes) for codes in self.decode(outputs, sizes)]
-        likely = [row[codes] for row, codes in zip(outputs, labels, strict=True)]
-        names = [[self.labels[code] for code in codes] for codes in labels]
+        names = []
+        probabilities = []
+        for row, predicted in zip(outputs, self.decode(outputs, sizes), strict=True):
+            codes = list(predicted)
+            names.append([self.labels[code] for code in codes])
+            probabilities.append(row[codes])
         return {
             "label": pa.array(names, pa.list_(pa.string())),
-            "probability": pa.array(likely, pa.list_(pa.float32())),
+            "probability": pa.array(probabilities, pa.list_(pa.float32())),
         }
+
+
+def _most_common(values: Sequence[Any]) -> Any:
+    """Return the most frequent value; of several the one that comes first."""
+    [(value, _)] = Counter(values).most_common(1)
+    return value
+
+
+def _number_sets(labels: np.ndarray, numbers: dict[Label, int]) -> np.ndarray:
+    """Number the sets of labels of texts; `numbers` has the number of each set, and grows."""
+    return np.array([numbers.setdefault(codes, len(numbers)) for codes in labels])

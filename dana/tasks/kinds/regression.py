@@ -1,7 +1,11 @@
-"""One number per text: squared error of standardised labels; Pearson, Spearman, mean squared and absolute error."""
+"""One number per text: squared error of standardised labels.
+
+The scores are Pearson's and Spearman's correlation, mean squared and mean absolute error.
+"""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -34,7 +38,12 @@ class Regression(Kind):
     std: float = 1.0
 
     name = "regression"
-    metrics = {"pearson": "higher", "spearman": "higher", "mse": "lower", "mae": "lower"}  # noqa: RUF012, never changed
+    metrics = {  # noqa: RUF012, never changed
+        "pearson": "higher",
+        "spearman": "higher",
+        "mse": "lower",
+        "mae": "lower",
+    }
     main_metric = "pearson"
     dtype = np.float64
     problem_type = "regression"
@@ -49,10 +58,11 @@ class Regression(Kind):
         return ()
 
     def read(self, value: Any) -> Label:
-        try:
-            number = float("nan") if isinstance(value, bool) or "_" in str(value) else float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = float("nan")
+        number = float("nan")
+        # Python takes True for 1 and "1_0" for 10; a table does not mean that.
+        if not isinstance(value, bool) and "_" not in str(value):
+            with suppress(TypeError, ValueError, OverflowError):
+                number = float(value)
         if not abs(number) <= float(np.finfo(np.float32).max):
             raise ValueError(
                 f"label {str(value)[:40]!r} is not a finite number of single precision"
@@ -78,8 +88,7 @@ class Regression(Kind):
         return logits * self.std + self.mean
 
     def fold_into(self, out: Any) -> Kind:
-        # A saved model then predicts the values themselves, and needs no mean and deviation beside
-        # it.
+        # A saved model then predicts the values themselves, and needs no mean and deviation.
         import torch
 
         with torch.no_grad():
@@ -99,34 +108,33 @@ class Regression(Kind):
     def scorer(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> Scorer:
         if metric not in ("pearson", "spearman"):
             return super().scorer(predictions, labels, metric)
-        transform = (
-            _weighted_ranks if metric == "spearman" else lambda values, weights: values[None]
-        )
+        transform = _weighted_ranks if metric == "spearman" else _as_they_are
 
         def correlations(weights: np.ndarray) -> np.ndarray:
             actual = transform(labels, weights)
-            return np.stack(
-                [
-                    _correlation(transform(values, weights), actual, weights)
-                    for values in predictions
-                ],
-                axis=1,
-            )
+            by_model = []
+            for values in predictions:
+                predicted = transform(values, weights)
+                by_model.append(_correlation(predicted, actual, weights))
+            return np.stack(by_model, axis=1)
 
         return correlations
 
     def scores_without_each(
         self, predictions: np.ndarray, labels: np.ndarray, metric: str
     ) -> np.ndarray:
-        score, texts = self.scorer(predictions, labels, metric), np.arange(labels.size)
-        blocks = np.array_split(texts, math.ceil(texts.size / BLOCK))
-        return np.concatenate(
-            [score((texts != block[:, None]).astype(float)) for block in blocks]
-        ).T
+        score = self.scorer(predictions, labels, metric)
+        texts = np.arange(labels.size)
+        scores = []
+        for block in np.array_split(texts, math.ceil(texts.size / BLOCK)):
+            weights = (texts != block[:, None]).astype(float)  # each row leaves one text out
+            scores.append(score(weights))
+        return np.concatenate(scores).T
 
     def tallies(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> Tallies:
         error = (predictions - labels).T
-        return (error**2 if metric == "mse" else np.abs(error), np.ones_like(error)), np.divide
+        loss = error**2 if metric == "mse" else np.abs(error)
+        return (loss, np.ones_like(error)), np.divide
 
     def columns(self, outputs: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
         import pyarrow as pa
@@ -152,18 +160,23 @@ class Regression(Kind):
 
     def counts(self, labels: Sequence[Label], train: Sequence[Label]) -> list[tuple[str, int, int]]:
         # The ranges are fifths of the training values; the first and the last are open.
-        ends = np.unique(np.quantile(self.gather(train), np.linspace(0, 1, PARTS + 1)[1:-1]))
-        counts = np.bincount(
-            np.searchsorted(ends, self.gather(labels), side="right"), minlength=ends.size + 1
-        )
-        prediction_columns = [f"{end:.4g}" for end in ends]
-        between = [f"{low} to below {high}" for low, high in pairwise(prediction_columns)]
-        names = [f"below {prediction_columns[0]}", *between, f"{prediction_columns[-1]} and above"]
+        inner_quantiles = np.linspace(0, 1, PARTS + 1)[1:-1]
+        ends = np.unique(np.quantile(self.gather(train), inner_quantiles))
+        ranges = np.searchsorted(ends, self.gather(labels), side="right")
+        counts = np.bincount(ranges, minlength=ends.size + 1)
+        shown_ends = [f"{end:.4g}" for end in ends]
+        between = [f"{low} to below {high}" for low, high in pairwise(shown_ends)]
+        names = [f"below {shown_ends[0]}", *between, f"{shown_ends[-1]} and above"]
         return [(name, int(count), len(labels)) for name, count in zip(names, counts, strict=True)]
 
 
+def _as_they_are(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return values of which each draw has the same: shape (1, texts)."""
+    return values[None]
+
+
 def _weighted_ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Rank values that occur `weights` times each, ties by their mean rank: shape (draws, texts)."""
+    """Rank values that occur `weights` times each, ties by mean rank; shape (draws, texts)."""
     _, level = np.unique(values, return_inverse=True)
     order = np.argsort(level, kind="stable")
     starts = np.flatnonzero(np.diff(level[order], prepend=-1))
@@ -172,15 +185,27 @@ def _weighted_ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _correlation(values: np.ndarray, other: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Compute Pearson's correlation of weighted values of shape (draws, texts); 0 if either is constant."""
-    total = weights.sum(1, keepdims=True)
-    first, second = (
-        part - (part * weights).sum(1, keepdims=True) / total for part in (values, other)
-    )
-    both, one_square, other_square = (
-        (weights * part).sum(1) for part in (first * second, first**2, second**2)
-    )
-    varies = (one_square > 0) & (other_square > 0)
-    return np.divide(
-        both, np.sqrt(one_square * other_square), out=np.zeros_like(both), where=varies
-    )
+    """Compute Pearson's correlation of weighted values; 0 if either is constant.
+
+    Args:
+        values: Shape (draws, texts), or (1, texts) where all draws have the same.
+        other: The same.
+        weights: How often each draw has each text, shape (draws, texts).
+
+    Returns:
+        One correlation per draw.
+    """
+    centred = _centre(values, weights)
+    other_centred = _centre(other, weights)
+    covariance = (weights * (centred * other_centred)).sum(1)
+    variance = (weights * centred**2).sum(1)
+    other_variance = (weights * other_centred**2).sum(1)
+    varies = (variance > 0) & (other_variance > 0)
+    scale = np.sqrt(variance * other_variance)
+    return np.divide(covariance, scale, out=np.zeros_like(covariance), where=varies)
+
+
+def _centre(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Subtract the weighted mean of each draw."""
+    means = (values * weights).sum(1, keepdims=True) / weights.sum(1, keepdims=True)
+    return values - means

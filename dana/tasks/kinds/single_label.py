@@ -1,4 +1,7 @@
-"""One label per text: softmax and cross-entropy; accuracy, micro-F1 and macro-F1 by a local ``evaluate`` module."""
+"""One label per text: softmax and cross-entropy.
+
+The scores, accuracy, micro-F1 and macro-F1, are those of a local ``evaluate`` module.
+"""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -32,7 +35,8 @@ class SingleLabel(Kind):
     def names_in(cls, value: Any) -> Collection[str]:
         if isinstance(value, list | tuple | dict):
             raise ValueError(
-                f"label {value!r} is {type(value).__name__}, not one label; or use kind: multi_label"
+                f"label {value!r} is {type(value).__name__}, not one label; "
+                "or use kind: multi_label"
             )
         return (label_name(value),)
 
@@ -49,11 +53,8 @@ class SingleLabel(Kind):
         numbers = np.arange(len(self.labels))
         actual = (labels[:, None, None] == numbers).astype(np.float64)
         positives = (predictions.T[..., None] == numbers).astype(np.float64)
-        return (
-            positives * actual,
-            positives,
-            actual,
-        ), macro_f1 if metric == "macro_f1" else _accuracy
+        counts = (positives * actual, positives, actual)
+        return counts, macro_f1 if metric == "macro_f1" else _accuracy
 
     def prediction_columns(self, outputs: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
         import pyarrow as pa

@@ -1,4 +1,4 @@
-"""The loss of a text under a language model: a measure of the model itself, where no text has a label."""
+"""The loss of a text under a language model: a measure of the model itself, without any label."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +12,11 @@ from dana.tasks.kinds.regression import Regression
 
 @dataclass(frozen=True)
 class TextLoss(Regression):
-    """Nats that a language model needs for a text. The label of a text is its number of predicted tokens.
+    """Nats that a language model needs for a text.
 
-    A prediction is the sum of the negative log-likelihoods of these tokens, in nats; the score is
-    the ratio of both sums, the mean loss of a token. ``dana run`` makes such results
-    (:mod:`dana.stages.losses`), no task card does.
+    The label of a text is its number of predicted tokens. A prediction is the sum of the negative
+    log-likelihoods of these tokens, in nats; the score is the ratio of both sums, the mean loss of
+    a token. ``dana run`` makes such results (:mod:`dana.stages.losses`), no task card does.
     """
 
     name = "text_loss"
@@ -32,7 +32,8 @@ class TextLoss(Regression):
         raise ValueError("a text's loss is no label")
 
     def tallies(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> Tallies:
-        return (predictions.T, np.repeat(labels[:, None], len(predictions), axis=1)), np.divide
+        tokens = np.repeat(labels[:, None], len(predictions), axis=1)
+        return (predictions.T, tokens), np.divide
 
     def is_collapsed(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> bool:
         return False

@@ -1,4 +1,7 @@
-"""One label per word: softmax and cross-entropy at each word's first token; F1 of BIO spans, accuracy of words."""
+"""One label per word: softmax and cross-entropy at each word's first token.
+
+The scores are the F1 of BIO spans and the accuracy of words.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +11,7 @@ import numpy as np
 
 from dana.core.config import require
 from dana.corpus.text import REPLACEMENT, normalise
-from dana.tasks.kinds.base import UNSEEN, Kind, Label, Tallies
+from dana.tasks.kinds.base import UNSEEN, Kind, Label, Tallies, split_units
 
 OUTSIDE = "O"
 
@@ -36,10 +39,11 @@ class TokenLabels(Kind):
 
     @property
     def defined_metrics(self) -> Sequence[str]:
-        is_bio = (
-            name[:2] in ("B-", "I-") and len(name) > 2 for name in self.labels if name != OUTSIDE
-        )
-        return list(self.metrics) if OUTSIDE in self.labels and all(is_bio) else ["accuracy"]
+        types = [name for name in self.labels if name != OUTSIDE]
+        are_bio = all(name[:2] in ("B-", "I-") and len(name) > 2 for name in types)
+        if OUTSIDE in self.labels and are_bio:
+            return list(self.metrics)
+        return ["accuracy"]
 
     @classmethod
     def read_text(cls, value: Any) -> tuple[str, tuple[str, ...] | None]:
@@ -57,33 +61,33 @@ class TokenLabels(Kind):
         return tuple(map(self.code, value))
 
     def code(self, label: Any) -> int:
-        # a number is a class number, unless labels are named by numbers
+        # A number is a class number, unless labels are named by numbers.
         is_code = (
             isinstance(label, int)
             and not isinstance(label, bool)
             and not any(map(str.isdigit, self.labels))
         )
-        return label if is_code and 0 <= label < len(self.labels) else super().code(label)
+        if is_code and 0 <= label < len(self.labels):
+            return label
+        return super().code(label)
 
     def decode(self, outputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         codes = np.where(outputs.any(1), outputs.argmax(1), UNSEEN)
-        return self.gather(
-            [tuple(part.tolist()) for part in np.split(codes, np.cumsum(sizes)[:-1])]
-        )
+        return self.gather([tuple(part.tolist()) for part in split_units(codes, sizes)])
 
     def tallies(self, predictions: np.ndarray, labels: np.ndarray, metric: str) -> Tallies:
         count = self._spans_right if metric == "span_f1" else _words_right
-        counts = np.array(
-            [list(map(count, predicted, labels)) for predicted in predictions], dtype=np.float64
-        )
+        by_model = [list(map(count, predicted, labels)) for predicted in predictions]
+        counts = np.array(by_model, dtype=np.float64)  # (models, texts, 2)
         right, of = counts.transpose(2, 1, 0)
-        if metric == "span_f1":
-            return (right, of), lambda both, either: 2 * both / np.maximum(either, 1)
-        return (right, of), np.divide
+        return (right, of), _f1_of_spans if metric == "span_f1" else np.divide
 
-    def _spans_right(self, guess: Sequence[int], actual: Sequence[int]) -> tuple[int, int]:
-        guess_spans, label_spans = self.spans(guess), self.spans(actual)
-        return len(guess_spans & label_spans), len(guess_spans) + len(label_spans)
+    def _spans_right(self, prediction: Sequence[int], label: Sequence[int]) -> tuple[int, int]:
+        """Count the spans of a text that are right, and those of prediction and label together."""
+        predicted_spans = self.spans(prediction)
+        label_spans = self.spans(label)
+        right = predicted_spans & label_spans
+        return len(right), len(predicted_spans) + len(label_spans)
 
     def spans(self, codes: Sequence[int]) -> set[tuple[str, int, int]]:
         """Find the spans of BIO labels: type, first word, end.
@@ -91,34 +95,43 @@ class TokenLabels(Kind):
         An I that follows no label of its type begins a span, as in the CoNLL-2000 script and in
         seqeval.
         """
-        spans, start, kind = set(), 0, ""
+        spans = set()
+        start = 0
+        open_type = ""  # type of the span that begins at `start`; empty outside of spans
         for position, code in enumerate([*codes, UNSEEN]):
             name = OUTSIDE if code == UNSEEN else self.labels[code]
             prefix, _, label_type = name.partition("-")
-            if kind and (prefix != "I" or label_type != kind):
-                spans.add((kind, start, position))
-                kind = ""
-            if label_type and not kind:
-                start, kind = position, label_type
+            if open_type and (prefix != "I" or label_type != open_type):
+                spans.add((open_type, start, position))
+                open_type = ""
+            if label_type and not open_type:
+                start = position
+                open_type = label_type
         return spans
 
     def prediction_columns(self, outputs: np.ndarray, sizes: np.ndarray) -> dict[str, Any]:
         import pyarrow as pa
 
-        # labels and probabilities of truncated words are null
-        labels = self.decode(outputs, sizes)
-        names = [
-            [None if code == UNSEEN else self.labels[code] for code in codes] for codes in labels
-        ]
-        likely = np.split(outputs.max(1), np.cumsum(sizes)[:-1])
+        # Labels and probabilities of truncated words are null.
+        names = [list(map(self._name, codes)) for codes in self.decode(outputs, sizes)]
+        probabilities = []
+        for row in split_units(outputs.max(1), sizes):
+            probabilities.append([float(probability) or None for probability in row])
         return {
             "label": pa.array(names, pa.list_(pa.string())),
-            "probability": pa.array(
-                [[float(probability) or None for probability in part] for part in likely],
-                pa.list_(pa.float32()),
-            ),
+            "probability": pa.array(probabilities, pa.list_(pa.float32())),
         }
 
+    def _name(self, code: int) -> str | None:
+        """Return the label of a class number; None for a truncated word."""
+        return None if code == UNSEEN else self.labels[code]
 
-def _words_right(guess: Sequence[int], actual: Sequence[int]) -> tuple[int, int]:
-    return sum(map(int.__eq__, guess, actual)), len(actual)
+
+def _words_right(prediction: Sequence[int], label: Sequence[int]) -> tuple[int, int]:
+    """Count the words of a text whose label is right, and all of its words."""
+    return sum(map(int.__eq__, prediction, label)), len(label)
+
+
+def _f1_of_spans(right: np.ndarray, both: np.ndarray) -> np.ndarray:
+    """Compute F1 from the spans that are right, and those of predictions and labels together."""
+    return 2 * right / np.maximum(both, 1)

@@ -1,4 +1,6 @@
-"""Read one value of a label field by its form: a list, the text of a list, separated text, a row of 0 and 1.
+"""Read one value of a label field by its form.
+
+It may be a list, the text of a list, separated text, or a row of 0 and 1.
 
 :mod:`dana.tasks.labels` decides by all values of a table which form they have.
 """
@@ -21,7 +23,10 @@ BITS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "0.": 0, "1.": 1, "True": 1, "False"
 
 
 def is_blank(value: Any) -> bool:
-    """Return whether a value is missing: None, NaN, NA, NaT or nothing but white space; an empty list is not."""
+    """Return whether a value is missing: None, NaN, NA, NaT or only white space.
+
+    An empty list is not missing.
+    """
     if value is None:
         return True
     if isinstance(value, str):
@@ -32,12 +37,14 @@ def is_blank(value: Any) -> bool:
 
 
 def as_list(value: Any) -> list[Any] | None:
-    """Return a list, a tuple, a set or an array of one dimension as a list; None for anything else."""
+    """Return a list, tuple, set or array of one dimension as a list; None for anything else."""
     if isinstance(value, np.ndarray):
         return value.tolist() if value.ndim == 1 else None
     if isinstance(value, set | frozenset):
         return sorted(value, key=str)
-    return [*value] if isinstance(value, list | tuple) else None
+    if isinstance(value, list | tuple):
+        return [*value]
+    return None
 
 
 def parse_list(text: str) -> list[Any] | None:
@@ -64,7 +71,9 @@ def _parse_literal(text: str) -> list[Any] | None:
     if JOINED.search(inner):
         # Python would join the words to one.
         is_only_words = not QUOTED.sub("", inner).strip()
-        return [word[1:-1] for word in QUOTED.findall(inner)] if is_only_words else None
+        if not is_only_words:
+            return None
+        return [word[1:-1] for word in QUOTED.findall(inner)]
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -106,15 +115,20 @@ def parts_of(value: Any, separator: str | None = None) -> list[Any] | None:
 
 
 def as_bits(values: Sequence[Any]) -> list[int] | None:
-    """Return two values or more that are all 0 or 1 (False or True), as numbers; None for others."""
+    """Return two values or more that are all 0 or 1 (False or True), as numbers; else None."""
     if len(values) < 2:
         return None
-    bits = [bit_of(value) for value in values]
-    return None if None in bits else [bit for bit in bits if bit is not None]
+    bits = []
+    for value in values:
+        bit = bit_of(value)
+        if bit is None:
+            return None
+        bits.append(bit)
+    return bits
 
 
 def bit_of(value: Any) -> int | None:
-    """Return 0 or 1 for a value that is 0 or 1, False or True, as text, too; None for another."""
+    """Return 0 or 1 for a value that is 0 or 1, False or True, also as text; None for another."""
     return BITS.get(str(value).strip())
 
 
