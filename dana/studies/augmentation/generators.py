@@ -1,4 +1,8 @@
-"""Generators write texts of a label from keywords: transplant, a tuned sequence-to-sequence model, a chat model."""
+"""Write texts of a label from keywords.
+
+The generators are a transplant of keywords into real texts, a tuned sequence-to-sequence model, and
+a chat model.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

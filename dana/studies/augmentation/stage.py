@@ -1,4 +1,4 @@
-"""``dana studies augment``: write synthetic texts of every label from the keywords of documents on a topic."""
+"""Write synthetic texts of every label from the keywords of documents on a topic."""
 
 import shutil
 from collections import Counter

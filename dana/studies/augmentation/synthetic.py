@@ -1,4 +1,4 @@
-"""Extract keywords of documents by a topic model and write synthetic texts of every label from them.
+"""Extract keywords of documents by a topic model, and write synthetic texts from them.
 
 The keywords of a document are the words that carry its topics. A prompt has the keywords of one
 document: of an unlabelled one on a topic, or of a random labelled text; or it has none. The texts

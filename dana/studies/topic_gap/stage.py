@@ -425,7 +425,7 @@ def arm_stage(
     seed: int | None,
     work: Path,
 ) -> Artifact:
-    """Write the task of one arm on one topic: training texts, and the topic's validation and test sets.
+    """Write the task of one arm on one topic: training texts, validation set and test set.
 
     Args:
         steps: Folder with the artifacts of :func:`gap_pool_stage` and :func:`shares_stage`.

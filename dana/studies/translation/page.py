@@ -1,4 +1,4 @@
-"""Compare translators by paired bootstraps, correlate BLEU with the cosine of domains, and build the page."""
+"""Compare translators, correlate BLEU with the cosine of domains, and build the page."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,7 @@
-"""Read the pairs of each domain, keep training text apart from test text, and read message catalogues as IT text."""
+"""Read the pairs of each domain, and keep training text apart from test text.
+
+A domain can have the message catalogues of the machine as training text.
+"""
 
 import gettext
 import re

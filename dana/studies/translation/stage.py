@@ -1,4 +1,7 @@
-"""``dana studies translation``: run the text, vocabulary, translators and translations as steps, and build the page."""
+"""Run ``dana studies translation``.
+
+Text, vocabulary, translators and translations are steps; their results make the page.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -31,7 +34,7 @@ CENTROIDS = "centroids.csv"
 
 
 def run_translation(settings: RunSettings, remake: bool = False) -> Path:
-    """Train a translator on each domain, on all, and on text chosen for each; test all on every domain.
+    """Train a translator on each domain, on all, and on text chosen for each; test on every domain.
 
     Writes ``translation.html`` and ``.md``, and ``tables/``: ``matrix.csv`` (a row per translator
     and test set), ``choices.csv`` (a row per domain and selector), ``cosines.csv``,

@@ -1,4 +1,7 @@
-"""Learn a shared vocabulary, train a translator from scratch by the core's trainer, and translate by beam search."""
+"""Learn a shared vocabulary, train a translator from scratch, and translate by beam search.
+
+Training is that of the core.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
