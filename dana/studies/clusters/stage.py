@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,6 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger, progress, report_ticks
 from dana.core.rng import derive_seed
 from dana.core.schemas import UNIT, table_schema, write_parts
-from dana.core.text_table import tabulate
 from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import Units
 from dana.report.page import write_page
@@ -32,6 +31,7 @@ from dana.studies.clusters.domains import true_domains
 from dana.studies.clusters.model import FittedClusters
 from dana.studies.clusters.page import cluster_report, read_clusters
 from dana.studies.clusters.settings import ClusterSettings
+from dana.studies.frame_text import frame_text
 from dana.weighting.settings import parse_balance
 
 log = get_logger(__name__)
@@ -186,5 +186,4 @@ def clusters_text(out: Path) -> str:
         out: Folder of the run, after :func:`run_clusters`.
     """
     table = pd.read_csv(out / "tables" / "clusters.csv", keep_default_na=False)
-    columns = ["cluster", "units", "share", "name", "sources"]
-    return tabulate(cast(Any, table[columns].to_dict("records")))
+    return frame_text(table[["cluster", "units", "share", "name", "sources"]])

@@ -16,7 +16,6 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from re import fullmatch
-from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -29,7 +28,8 @@ from dana.core.errors import ConfigError, DataError
 from dana.core.logging import monitor
 from dana.core.raw_files import RAW_FILES, RawFiles
 from dana.core.rng import derive_seed
-from dana.core.text_table import csv_text, tabulate
+from dana.core.text_table import csv_text
+from dana.studies.frame_text import frame_text
 from dana.studies.splits.aligned import AlignedText, Row, find_splits
 
 SPLITS = ("train", "dev", "test")
@@ -148,7 +148,7 @@ def sizes_text(folder: Path) -> str:
     table = table.set_index("domain")
     if len(table) > 1:
         table.loc["all"] = table.sum()
-    return tabulate(cast(Any, table.reset_index().to_dict("records")))
+    return frame_text(table.reset_index())
 
 
 def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dict[str, np.ndarray]:
@@ -361,7 +361,7 @@ def overlap_text(rows: pd.DataFrame) -> str:
         "text", ["share of", "domain"], "side", aggfunc="first", sort=False, fill_value=""
     )
     table = table.sort_index(level=0, sort_remaining=False, kind="stable")
-    return tabulate(cast(Any, table.reset_index().to_dict("records")))
+    return frame_text(table.reset_index())
 
 
 def read_overlap(folder: Path) -> pd.DataFrame:

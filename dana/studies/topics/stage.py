@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -25,13 +25,14 @@ from dana.core.artifacts import (
 from dana.core.logging import get_logger, monitor
 from dana.core.rng import derive_seed
 from dana.core.schemas import table_schema, write_parts
-from dana.core.text_table import csv_text, tabulate
+from dana.core.text_table import csv_text
 from dana.corpus.unit_stream import Units, draw
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import PoolText
 from dana.scoring.sharded import ShardedTable
 from dana.stages.settings import RunSettings
 from dana.stages.texts import open_pool
+from dana.studies.frame_text import frame_text
 from dana.studies.topics.model import (
     Bags,
     Topics,
@@ -389,7 +390,7 @@ def topics_text(folder: Path) -> str:
     artifact = open_topics(folder)
     topics = pd.read_csv(artifact.path / TOPICS, keep_default_na=False)
     topics = topics.sort_values(["share", "topic"], ascending=[False, True])
-    table = tabulate(cast(Any, topics[["topic", "share", "coherence", "words"]].to_dict("records")))
+    table = frame_text(topics[["topic", "share", "coherence", "words"]])
     counts = artifact.manifest["counts"]
     text = (
         f"{table}\n\n{artifact.manifest['reason']};"
