@@ -36,9 +36,15 @@ def add_augment(add: AddCommand) -> None:
     )
     reading = "keyword score: paper (default), or release, as in the paper's code"
     augment.add_argument("--reading", metavar="WHICH", help=reading)
-    generator = "embedded (default), without a checkpoint; chat:MODEL, a chat model such as smollm2; t5:model=..."
+    generator = (
+        "embedded (default), without a checkpoint; chat:MODEL, a chat model such as smollm2;"
+        " t5:model=..."
+    )
     augment.add_argument("--generator", metavar="SPEC", help=generator)
-    control = "source of keywords: documents on the topic (topic, default), random labelled texts (random), or none"
+    control = (
+        "source of keywords: documents on the topic (topic, default), random labelled texts"
+        " (random), or none"
+    )
     augment.add_argument("--control", metavar="WHERE", help=control)
     shuffle = "shuffle the labels of the synthetic texts, as a control"
     augment.add_argument("--shuffle-labels", action="store_true", default=None, help=shuffle)
@@ -72,7 +78,8 @@ def _augment(args: argparse.Namespace) -> None:
     from dana.studies.augmentation.synthetic import AugmentSettings
     from dana.tasks.card import load_card
 
-    settings = {name: value for name in SETTINGS if (value := getattr(args, name)) is not None}
+    values = {name: getattr(args, name) for name in SETTINGS}
+    settings = {name: value for name, value in values.items() if value is not None}
 
     def augment() -> Artifact:
         return augment_stage(

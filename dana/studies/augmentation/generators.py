@@ -1,8 +1,13 @@
-"""Generators write texts of a label from keywords: transplant, a tuned sequence-to-sequence model, a chat model."""
+"""Write texts of a label from keywords.
+
+The generators are a transplant of keywords into real texts, a tuned sequence-to-sequence model, and
+a chat model.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -39,10 +44,12 @@ class FittedGenerator(Protocol):
 
 
 class Generator(Protocol):
-    """A generator: a frozen dataclass of settings, registered under the entry-point group ``dana.generators``."""
+    """A generator: a frozen dataclass of settings, and an entry point of ``dana.generators``."""
 
     def identity(self) -> dict[str, Any]:
-        """Return plain values for a fingerprint: all that decides a text but pairs, keywords and seeds.
+        """Return plain values for a fingerprint.
+
+        They are all that decides a text but pairs, keywords and seeds.
 
         Raises:
             DanaError: If a requirement, such as a checkpoint, is missing or of the wrong kind.
@@ -88,7 +95,7 @@ class FittedTransplant:
     pairs: tuple[Pair, ...]
 
     def generate(self, keywords: Sequence[Keywords], seeds: Sequence[int]) -> list[str]:
-        """Draw a text by each seed and replace its keywords; without new keywords it stays as it is.
+        """Draw a text by each seed and replace its keywords, if there are new ones.
 
         Texts without keywords are drawn only if there are no new keywords, or no other texts.
         """
@@ -114,23 +121,21 @@ def transplant(text: str, keywords: Keywords, new: Keywords) -> str:
     words = list(dict.fromkeys(new))
     if not words:
         return text
-    instead = {
-        word: words[number % len(words)] for number, word in enumerate(dict.fromkeys(keywords))
-    }
+    distinct_keywords = dict.fromkeys(keywords)
+    instead = dict(zip(distinct_keywords, cycle(words), strict=False))
 
-    def put(match: re.Match[str]) -> str:
-        word, new_word = match[0], instead.get(match[0].lower())
+    def new_word_of(match: re.Match[str]) -> str:
+        word = match[0]
+        new_word = instead.get(word.lower())
         if new_word is None:
             return word
-        return (
-            new_word.upper()
-            if word.isupper()
-            else new_word.capitalize()
-            if word[0].isupper()
-            else new_word
-        )
+        if word.isupper():
+            return new_word.upper()
+        if word[0].isupper():
+            return new_word.capitalize()
+        return new_word
 
-    return re.sub(WORD, put, text)
+    return re.sub(WORD, new_word_of, text)
 
 
 @dataclass(frozen=True)
@@ -148,9 +153,9 @@ class Sequence2Sequence:
         prefix: Text before the keywords.
 
     References:
-        Roussinov and Sharoff 2023, section 3.2.2: one generator per genre, 16 epochs, learning rate 1e-3, one beam,
-        top-k 50, top-p 0.95. Optimizer and clipping of gradients at norm 1 are the defaults of its library, Simple
-        Transformers, for T5.
+        Roussinov and Sharoff 2023, section 3.2.2: one generator per genre, 16 epochs, learning rate
+        1e-3, one beam, top-k 50, top-p 0.95. Optimizer and clipping of gradients at norm 1 are the
+        defaults of its library, Simple Transformers, for T5.
     """
 
     model: str = "t5-small"
@@ -201,16 +206,22 @@ class Sequence2Sequence:
 
         def losses(batch: list[Pair]) -> Iterable[Tensor]:
             ids, mask = self.encode([keywords for keywords, _ in batch], tokenizer)
-            targets, is_real = self._tokens([text for _, text in batch], tokenizer)
-            inputs = {
-                "input_ids": ids,
-                "attention_mask": mask,
-                "labels": targets.masked_fill(is_real == 0, IGNORED),
-            }
-            yield model(**{name: part.to(device) for name, part in inputs.items()}).loss
+            targets, target_mask = self._tokens([text for _, text in batch], tokenizer)
+            labels = targets.masked_fill(target_mask == 0, IGNORED)
+            output = model(
+                input_ids=ids.to(device),
+                attention_mask=mask.to(device),
+                labels=labels.to(device),
+            )
+            yield output.loss
 
-        options = {"scale_parameter": False, "relative_step": False, "warmup_init": False}
-        optimizer = Adafactor(model.parameters(), lr=self.learning_rate, **options)
+        optimizer = Adafactor(
+            model.parameters(),
+            lr=self.learning_rate,
+            scale_parameter=False,
+            relative_step=False,
+            warmup_init=False,
+        )
         with torch_seed(derive_seed(seed, "seq2seq", "dropout"), device):
             for _ in train_supervised(
                 optimizer, batches(), losses, lambda step: self.learning_rate, self.model
@@ -219,7 +230,11 @@ class Sequence2Sequence:
         return FittedSequence2Sequence(self, model.eval(), tokenizer)
 
     def encode(self, keywords: Sequence[Keywords], tokenizer: Any) -> tuple[Tensor, Tensor]:
-        """Tokenise prefix and keywords: tokens and mask (1 for tokens, 0 for padding), see :meth:`_tokens`."""
+        """Tokenise prefix and keywords.
+
+        Returns:
+            Tokens and mask (1 for tokens, 0 for padding), int64 of shape (texts, longest).
+        """
         return self._tokens([" ".join([self.prefix, *words]) for words in keywords], tokenizer)
 
     def _tokens(self, texts: list[str], tokenizer: Any) -> tuple[Tensor, Tensor]:
@@ -251,15 +266,19 @@ class FittedSequence2Sequence:
         """Sample texts; they are independent up to rounding."""
         from transformers import LogitsProcessorList
 
-        sample, texts = self.settings, []
+        settings = self.settings
+        device = self.model.device
+        texts = []
         for start in range(0, len(keywords), self.rows):
-            tokens = self.settings.encode(keywords[start : start + self.rows], self.tokenizer)
-            ids, mask = (part.to(self.model.device) for part in tokens)
-            sampling = LogitsProcessorList(
-                [RowSampling(sample.top_k, sample.top_p, seeds[start : start + self.rows])]
+            end = start + self.rows
+            ids, mask = settings.encode(keywords[start:end], self.tokenizer)
+            sampling = RowSampling(settings.top_k, settings.top_p, seeds[start:end])
+            sequences = self.model.generate(
+                input_ids=ids.to(device),
+                attention_mask=mask.to(device),
+                logits_processor=LogitsProcessorList([sampling]),
+                max_new_tokens=settings.tokens,
             )
-            settings = {"logits_processor": sampling, "max_new_tokens": sample.tokens}
-            sequences = self.model.generate(input_ids=ids, attention_mask=mask, **settings)
             texts += self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
         return texts
 
@@ -274,19 +293,21 @@ def load_seq2seq(model: str) -> tuple[Any, Any]:
 
     network = load_complete(AutoModelForSeq2SeqLM, model)
     # Drops the checkpoint's beams, penalties and lengths, which generate() would apply.
-    names = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
+    own = network.generation_config
     network.generation_config = GenerationConfig(
-        **{name: getattr(network.generation_config, name) for name in names}
+        decoder_start_token_id=own.decoder_start_token_id,
+        eos_token_id=own.eos_token_id,
+        pad_token_id=own.pad_token_id,
     )
     return network, load_own_tokenizer(model)
 
 
 @dataclass(frozen=True)
 class ChatGenerator:
-    """Ask a decoder with a chat template for a text with the keywords, after texts of the label with theirs.
+    """Ask a decoder with a chat template for a text with the keywords.
 
-    Nothing is tuned: in the conversation the decoder seems to have written texts of the label
-    before.
+    The conversation begins with texts of the label and their keywords. Nothing is tuned: in the
+    conversation the decoder seems to have written texts of the label before.
 
     Attributes:
         model: Folder, Hub name, or ``smollm2``.
@@ -337,36 +358,42 @@ class FittedChatGenerator:
 
     def generate(self, keywords: Sequence[Keywords], seeds: Sequence[int]) -> list[str]:
         """Sample texts; they are independent up to rounding."""
-        settings, texts = self.settings, list[str]()
+        settings = self.settings
+        texts: list[str] = []
         for start in range(0, len(keywords), settings.batch):
-            some = seeds[start : start + settings.batch]
-            talks = [
-                self.conversation(*pair)
-                for pair in zip(keywords[start : start + settings.batch], some, strict=True)
+            end = start + settings.batch
+            batch_seeds = seeds[start:end]
+            conversations = [
+                self.conversation(text_keywords, seed)
+                for text_keywords, seed in zip(keywords[start:end], batch_seeds, strict=True)
             ]
-            sampling = RowSampling(0, settings.top_p, some, settings.temperature)
-            texts += self.decoder.answer(talks, settings.tokens, sampling)
+            sampling = RowSampling(0, settings.top_p, batch_seeds, settings.temperature)
+            texts += self.decoder.answer(conversations, settings.tokens, sampling)
         return texts
 
     def conversation(self, keywords: Keywords, seed: int) -> list[dict[str, str]]:
         """Write the conversation whose next reply is a text with the keywords."""
-        order = generator(seed, "chat generator").permutation(len(self.pairs))[
-            : self.settings.shots
-        ]
-        turns = list[dict[str, str]]()
-        for old, text in [*(self.pairs[row] for row in order), (keywords, None)]:
-            words = ", ".join(dict.fromkeys(old))
-            request = f" with these words: {words}" if words else ""
-            turns.append({"role": "user", "content": f"Write a text of the same kind{request}."})
-            if text is not None:
-                turns.append({"role": "assistant", "content": self._cut(text)})
+        order = generator(seed, "chat generator").permutation(len(self.pairs))
+        turns = []
+        for row in order[: self.settings.shots]:
+            shot_keywords, text = self.pairs[row]
+            turns.append({"role": "user", "content": _request(shot_keywords)})
+            turns.append({"role": "assistant", "content": self._cut(text)})
+        turns.append({"role": "user", "content": _request(keywords)})
         return turns
 
     def _cut(self, text: str) -> str:
         """Cut a text to the tokens of a new one."""
-        ends = (
-            uncut(self.decoder.tokenizer)
-            .encode(text, add_special_tokens=False)
-            .offsets[: self.settings.tokens]
-        )
-        return text[: ends[-1][1]] if ends else text
+        encoding = uncut(self.decoder.tokenizer).encode(text, add_special_tokens=False)
+        spans = encoding.offsets[: self.settings.tokens]  # first and last character of each token
+        if not spans:
+            return text
+        _, end = spans[-1]
+        return text[:end]
+
+
+def _request(keywords: Keywords) -> str:
+    """Ask for a text with the keywords, or for any text if there are none."""
+    words = ", ".join(dict.fromkeys(keywords))
+    condition = f" with these words: {words}" if words else ""
+    return f"Write a text of the same kind{condition}."

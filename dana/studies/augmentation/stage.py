@@ -1,4 +1,4 @@
-"""``dana studies augment``: write synthetic texts of every label from the keywords of documents on a topic."""
+"""Write synthetic texts of every label from the keywords of documents on a topic."""
 
 import shutil
 from collections import Counter
@@ -48,32 +48,38 @@ def read_card_texts(card: TaskCard, data: str | None = None) -> Splits:
         DataError: If a split is missing or bad, a label has no training text, or a text has the id
             of a synthetic one.
     """
-    if card.kind != DEFAULT or card.text_pair or card.template:
-        field = (
-            f"kind {card.kind}"
-            if card.kind != DEFAULT
-            else "text_pair"
-            if card.text_pair
-            else "template"
-        )
+    field = _unsupported_field(card)
+    if field is not None:
         raise ConfigError(
             f"task {card.name}: {field}: must be a card with one text field and one label per text"
         )
-    splits = {
-        split: [
+    splits = {}
+    for split, examples in read_splits(card, data).items():
+        splits[split] = [
             LabelledText(example.id, example.text, card.labels[int(str(example.label))])
             for example in examples
         ]
-        for split, examples in read_splits(card, data).items()
-    }
-    train = splits["train"]
-    if lacking := [label for label in card.labels if label not in {row.label for row in train}]:
-        raise DataError(f"task {card.name}: label {lacking[0]!r} has no training text")
-    if synthetic_ids := [row.id for row in train if row.id.startswith("synthetic-")]:
-        raise DataError(
-            f"task {card.name}: {synthetic_ids[0]!r} is a synthetic text; give the original data"
-        )
+    labels = {row.label for row in splits["train"]}
+    for label in card.labels:
+        if label not in labels:
+            raise DataError(f"task {card.name}: label {label!r} has no training text")
+    for row in splits["train"]:
+        if row.id.startswith("synthetic-"):
+            raise DataError(
+                f"task {card.name}: {row.id!r} is a synthetic text; give the original data"
+            )
     return splits
+
+
+def _unsupported_field(card: TaskCard) -> str | None:
+    """Name the first field of a card that augmentation cannot handle; None if there is none."""
+    if card.kind != DEFAULT:
+        return f"kind {card.kind}"
+    if card.text_pair:
+        return "text_pair"
+    if card.template:
+        return "template"
+    return None
 
 
 def augment_stage(
@@ -113,25 +119,31 @@ def augment_stage(
         DataError: If the pool has test texts, or no document on the topic.
         ArtifactError: If there are no topics, or the folder has another artifact.
     """
-    splits, fields = read_card_texts(card, data), (card.id or "id", card.text, card.label_fields[0])
-    model, train = open_topics(topics_of), splits["train"]
+    splits = read_card_texts(card, data)
+    train = splits["train"]
+    fields = (card.id or "id", card.text, card.label_fields[0])
+    model = open_topics(topics_of)
     topics = Topics.load(model.path)
     identity = generator_identity(settings.generator)
     count = max(counts_by_label(train, settings.ratio).values())
     if settings.control == TOPIC:
         if topic is None or not 0 <= topic < len(topics.beta):
-            numbers = (
-                f"a number from 0 to {len(topics.beta) - 1} (dana studies topics show lists them)"
+            raise ConfigError(
+                f"topic={topic}: must be a number from 0 to {len(topics.beta) - 1}"
+                " (dana studies topics show lists them)"
             )
-            raise ConfigError(f"topic={topic}: must be {numbers}")
-        on_topic = find_on_topic(_pool(splits["test"], pool, transductive), topics, topic, count)
+        documents = _pool_documents(splits["test"], pool, transductive)
+        on_topic = find_on_topic(documents, topics, topic, count)
         prompts = on_topic_prompts(topics, topic, on_topic, settings, count)
     else:
-        if topic is not None or pool or transductive:
-            name = "topic" if topic is not None else "pool" if pool else "transductive"
-            raise ConfigError(f"{name} has no effect with control={settings.control}; remove it")
+        given = {"topic": topic is not None, "pool": bool(pool), "transductive": transductive}
+        for name, is_given in given.items():
+            if is_given:
+                raise ConfigError(
+                    f"{name} has no effect with control={settings.control}; remove it"
+                )
         prompts = choose_prompts(topics, train, settings)
-    texts = {split: [asdict(row) for row in rows] for split, rows in splits.items()}
+    texts = {split: list(map(asdict, rows)) for split, rows in splits.items()}
     depends_on = {
         "topics": model.fingerprint,
         "texts": fingerprint([fields, texts]),
@@ -153,7 +165,7 @@ def augment_stage(
     return artifact
 
 
-def _pool(
+def _pool_documents(
     test: Sequence[LabelledText], pool: Sequence[str], transductive: bool
 ) -> Iterable[Document]:
     """Yield the keyword pool; test texts in it are an error."""
@@ -162,8 +174,8 @@ def _pool(
         return documents if transductive else refuse_test_text(documents, test)
     if not transductive:
         raise ConfigError(
-            "pool: must be a keyword pool, unlabelled text with documents on the topic; or the test texts "
-            "(transductive)"
+            "pool: must be a keyword pool, unlabelled text with documents on the topic; or the"
+            " test texts (transductive)"
         )
     return [Document(row.id, "test", row.text) for row in test]
 
@@ -171,10 +183,14 @@ def _pool(
 def _write_files(
     draft: Draft, splits: Splits, fields: tuple[str, str, str], rows: Sequence[SyntheticRow]
 ) -> None:
+    """Write the synthetic texts, and the splits with the card's names of id, text and label."""
     write_text(draft.path / SYNTHETIC, to_json_lines(map(asdict, rows)))
+    id_field, text_field, label_field = fields
     for split, real in splits.items():
-        texts = [*real, *(rows if split == "train" else ())]
-        records = (dict(zip(fields, (row.id, row.text, row.label), strict=True)) for row in texts)
+        texts = [*real, *rows] if split == "train" else real
+        records = [
+            {id_field: row.id, text_field: row.text, label_field: row.label} for row in texts
+        ]
         write_text(draft.path / f"{split}.jsonl", to_json_lines(records))
     draft.counts = {
         "real": len(splits["train"]),
@@ -185,16 +201,16 @@ def _write_files(
 
 
 def augmentation_text(artifact: Artifact) -> str:
-    """Format the numbers of synthetic texts by label, of real texts, and of documents with keywords."""
+    """Format how many texts are synthetic, by label, and real, and how well they are told apart."""
     counts = artifact.manifest["counts"]
-    table = tabulate(
-        [{"label": label, "synthetic": count} for label, count in counts["labels"].items()]
+    rows = [{"label": label, "synthetic": count} for label, count in counts["labels"].items()]
+    text = (
+        f"{tabulate(rows)}\n\n{counts['real']:,} real and {counts['synthetic']:,} synthetic texts,"
+        f" keywords of {counts['documents']:,} documents"
     )
-    numbers = f"{counts['real']:,} real and {counts['synthetic']:,} synthetic texts"
     auroc = artifact.manifest.get("auroc_real_or_synthetic")
-    verdict = (
-        ""
-        if auroc is None
-        else f"\na classifier of words tells them apart: AUROC {auroc:.2f} on texts it has not seen"
-    )
-    return f"{table}\n\n{numbers}, keywords of {counts['documents']:,} documents{verdict}"
+    if auroc is not None:
+        text += (
+            f"\na classifier of words tells them apart: AUROC {auroc:.2f} on texts it has not seen"
+        )
+    return text

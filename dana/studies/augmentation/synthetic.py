@@ -1,4 +1,4 @@
-"""Extract keywords of documents by a topic model and write synthetic texts of every label from them.
+"""Extract keywords of documents by a topic model, and write synthetic texts from them.
 
 The keywords of a document are the words that carry its topics. A prompt has the keywords of one
 document: of an unlabelled one on a topic, or of a random labelled text; or it has none. The texts
@@ -41,8 +41,11 @@ from dana.studies.topics.model import WORD, Topics, count_known_words
 
 ATTEMPTS = 3  # before an empty text is an error
 SYNTHETIC = "synthetic.jsonl"
-PAPER, RELEASE = "paper", "release"
-TOPIC, NONE, RANDOM = "topic", "none", "random"
+PAPER = "paper"
+RELEASE = "release"
+TOPIC = "topic"
+NONE = "none"
+RANDOM = "random"
 RELEASE_WORDS = 1000  # most probable words of each topic that the released code uses
 AT_ONCE = 1024  # documents per batch
 
@@ -76,12 +79,8 @@ class AugmentSettings:
         require(self.keywords >= 1, "keywords", self.keywords, "at least 1")
         require(self.reading in (PAPER, RELEASE), "reading", self.reading, f"{PAPER} or {RELEASE}")
         require(0 < self.ratio < math.inf, "ratio", self.ratio, "a finite number above 0")
-        require(
-            self.control in (TOPIC, RANDOM, NONE),
-            "control",
-            self.control,
-            f"{TOPIC}, {RANDOM} or {NONE}",
-        )
+        is_control = self.control in (TOPIC, RANDOM, NONE)
+        require(is_control, "control", self.control, f"{TOPIC}, {RANDOM} or {NONE}")
 
 
 @dataclass(frozen=True)
@@ -117,9 +116,10 @@ class Prompt:
 def extract_keywords(
     topics: Topics, texts: Sequence[str], settings: AugmentSettings
 ) -> list[Keywords]:
-    """Extract the keywords of each text: the words with the highest scores above 0 by :func:`score_words`.
+    """Extract the keywords of each text: its words with the highest scores above 0.
 
-    Ties are resolved by the first occurrence in the text. Texts are independent of each other.
+    Scores are those of :func:`score_words`. Ties are resolved by the first occurrence in the text.
+    Texts are independent of each other.
 
     Args:
         topics: The topic model.
@@ -135,10 +135,9 @@ def extract_keywords(
     """
     keywords = []
     for text, scores in zip(texts, score_words(topics, texts, settings.reading), strict=True):
-        candidates = sorted(
-            (word for word in scores if scores[word] > 0), key=lambda word: -scores[word]
-        )  # stable
-        best = set(candidates[: settings.keywords])
+        candidates = [word for word, score in scores.items() if score > 0]
+        ranking = sorted(candidates, key=scores.__getitem__, reverse=True)  # ties keep their order
+        best = set(ranking[: settings.keywords])
         keywords.append(tuple(word for word in _words(text) if word in best))
     return keywords
 
@@ -163,9 +162,10 @@ def score_words(
         occurrence.
 
     References:
-        Roussinov and Sharoff 2023, the equation in section 3.2.1; ``process-both.py`` of its code for ``release``.
+        Roussinov and Sharoff 2023, the equation in section 3.2.1; ``process-both.py`` of its code
+        for ``release``.
     """
-    number = {word: index for index, word in enumerate(topics.words)}
+    column_by_word = {word: column for column, word in enumerate(topics.words)}
     beta = topics.beta.astype(np.float64)
     if reading == RELEASE:
         others = np.argsort(-beta, axis=1, kind="stable")[:, RELEASE_WORDS:]
@@ -175,13 +175,12 @@ def score_words(
         weights = topics.theta(texts).astype(np.float64)
     scores = []
     for text, weight in zip(texts, weights, strict=True):
-        times = Counter(word for word in _words(text) if word in number)
-        columns = beta[:, [number[word] for word in times]]
-        of_word = (weight[:, None] * columns).sum(
-            0
-        )  # not a matrix product, so that equal words get equal bits
+        times = Counter(word for word in _words(text) if word in column_by_word)
+        columns = beta[:, [column_by_word[word] for word in times]]
+        # Not a matrix product, so that equal words get equal bits.
+        word_scores = (weight[:, None] * columns).sum(0).tolist()
         scores.append(
-            {word: times[word] * score for word, score in zip(times, of_word.tolist(), strict=True)}
+            {word: times[word] * score for word, score in zip(times, word_scores, strict=True)}
         )
     return scores
 
@@ -194,7 +193,11 @@ def _words(text: str) -> list[str]:
 def choose_prompts(
     topics: Topics, rows: Sequence[LabelledText], settings: AugmentSettings
 ) -> list[Prompt]:
-    """Make the prompts of the controls: ``random`` has the keywords of all texts in random order, ``none`` is empty.
+    """Make the prompts of the controls ``random`` and ``none``.
+
+    Returns:
+        For ``random``, a prompt of each text that has keywords, in random order; for ``none``, a
+        single prompt without keywords.
 
     Raises:
         DataError: If no text has a keyword.
@@ -202,10 +205,12 @@ def choose_prompts(
     if settings.control == NONE:
         return [Prompt()]
     order = generator(settings.seed, "augmentation", "random keywords").permutation(len(rows))
-    prompts = _prompts(topics, [(rows[row].id, rows[row].text) for row in order.tolist()], settings)
+    shuffled = [rows[number] for number in order.tolist()]
+    prompts = _prompts(topics, [(row.id, row.text) for row in shuffled], settings)
     if not prompts:
         raise DataError(
-            f"control={RANDOM}: none of the {len(rows):,} labelled texts has a word of the vocabulary"
+            f"control={RANDOM}: none of the {len(rows):,} labelled texts has a word of the"
+            " vocabulary"
         )
     return prompts
 
@@ -226,16 +231,17 @@ def find_on_topic(
     Returns:
         Documents by descending share, ties by id.
     """
-    candidates: list[tuple[float, str, Document]] = []
+    best: list[tuple[float, str, Document]] = []  # minus the share, id, document
     stream = iter(documents)
-    while part := list(islice(stream, AT_ONCE)):
-        bags = count_known_words([document.text for document in part], topics.words)
+    while batch := list(islice(stream, AT_ONCE)):
+        bags = count_known_words([document.text for document in batch], topics.words)
         theta = topics.model.theta(bags.counts)
-        for document, size, shares in zip(part, bags.sizes.tolist(), theta, strict=True):
+        for document, size, shares in zip(batch, bags.sizes.tolist(), theta, strict=True):
             if size and shares.argmax() == topic:
-                candidates.append((-float(shares[topic]), document.doc_id, document))
-        candidates = sorted(candidates, key=lambda candidate: candidate[:2])[:count]
-    return [document for *_, document in candidates]
+                best.append((-float(shares[topic]), document.doc_id, document))
+        best.sort(key=lambda candidate: candidate[:2])
+        del best[count:]
+    return [document for _, _, document in best]
 
 
 def on_topic_prompts(
@@ -253,9 +259,8 @@ def on_topic_prompts(
     Raises:
         DataError: If no document has a keyword.
     """
-    prompts = _prompts(
-        topics, [(document.doc_id, document.text) for document in documents], settings, topic
-    )
+    texts = [(document.doc_id, document.text) for document in documents]
+    prompts = _prompts(topics, texts, settings, topic)
     if not prompts:
         raise DataError(f"topic {topic}: the keyword pool has no document on it; give more text")
     return [prompts[number % len(prompts)] for number in range(count)]
@@ -268,18 +273,18 @@ def _prompts(
     topic: int | None = None,
 ) -> list[Prompt]:
     """Make a prompt of each text, given with its id, that has a keyword."""
+    prompts = []
     keywords = extract_keywords(topics, [text for _, text in texts], settings)
-    return [
-        Prompt(words, name, topic)
-        for (name, _), words in zip(texts, keywords, strict=True)
-        if words
-    ]
+    for (doc_id, _), text_keywords in zip(texts, keywords, strict=True):
+        if text_keywords:
+            prompts.append(Prompt(text_keywords, doc_id, topic))
+    return prompts
 
 
 def refuse_test_text(
     documents: Iterable[Document], test: Sequence[LabelledText]
 ) -> Iterator[Document]:
-    """Yield documents, and raise an error at the first one that is a test text, by its id or its words.
+    """Yield documents, and refuse the first one that is a test text by its id or its words.
 
     Args:
         documents: Documents of a keyword pool.
@@ -289,14 +294,17 @@ def refuse_test_text(
         DataError: If a document is a test text; names both.
     """
     ids = {row.id for row in test}
-    by_words = {wording(row.text): row.id for row in test}
+    id_by_wording = {wording(row.text): row.id for row in test}
     for document in documents:
-        same = document.doc_id if document.doc_id in ids else by_words.get(wording(document.text))
-        if same is not None:
-            by_id = " (same id; rename it if the texts differ)" if document.doc_id in ids else ""
+        note = ""
+        test_id = id_by_wording.get(wording(document.text))
+        if document.doc_id in ids:
+            note = " (same id; rename it if the texts differ)"
+            test_id = document.doc_id
+        if test_id is not None:
             raise DataError(
-                f"keyword pool: document {document.doc_id!r} is the test text {same!r}{by_id}; remove it, or allow "
-                "test texts (transductive)"
+                f"keyword pool: document {document.doc_id!r} is the test text {test_id!r}{note};"
+                " remove it, or allow test texts (transductive)"
             )
         yield document
 
@@ -329,7 +337,7 @@ def synthesize(
     settings: AugmentSettings,
     folder: Path,
 ) -> list[SyntheticRow]:
-    """Fit one generator per label to the label's texts and their keywords, and write its synthetic texts.
+    """Fit one generator per label to its texts and their keywords, and write its synthetic texts.
 
     Args:
         topics: Topic model that gives the keywords of the texts.
@@ -345,34 +353,32 @@ def synthesize(
     Raises:
         DataError: If a label would have no text, or a generator writes an empty one.
     """
-    counts, texts = counts_by_label(rows, settings.ratio), list[SyntheticRow]()
+    counts = counts_by_label(rows, settings.ratio)
     identity = generator_identity(settings.generator)
+    synthetic: list[SyntheticRow] = []
     for label, pairs in pairs_by_label(topics, rows, settings).items():
         count = counts[label]
-        prompt_rows = [asdict(prompt) for prompt in prompts[:count]]
         depends_on = {
             "label": label,
             "texts": fingerprint(pairs),
-            "prompts": fingerprint(prompt_rows),
+            "prompts": fingerprint([asdict(prompt) for prompt in prompts[:count]]),
             "count": count,
+            "generator": identity,
+            "spec": settings.generator,
+            "seed": settings.seed,
         }
-        depends_on |= {"generator": identity, "spec": settings.generator, "seed": settings.seed}
         write = partial(
             write_texts, label=label, pairs=pairs, prompts=prompts, count=count, settings=settings
         )
         part = make(folder / fingerprint(depends_on)[:16], "synthetic-label", depends_on, write)
-        texts += read_synthetic(part.path)
-    if settings.shuffle_labels:
-        order = (
-            generator(settings.seed, "augmentation", "shuffled labels")
-            .permutation(len(texts))
-            .tolist()
-        )
-        return [
-            replace(row, label=texts[number].label)
-            for row, number in zip(texts, order, strict=True)
-        ]
-    return texts
+        synthetic += read_synthetic(part.path)
+    return _shuffle_labels(synthetic, settings.seed) if settings.shuffle_labels else synthetic
+
+
+def _shuffle_labels(rows: Sequence[SyntheticRow], seed: int) -> list[SyntheticRow]:
+    order = generator(seed, "augmentation", "shuffled labels").permutation(len(rows))
+    labels = [rows[number].label for number in order.tolist()]
+    return [replace(row, label=label) for row, label in zip(rows, labels, strict=True)]
 
 
 def generator_identity(spec: str) -> dict[str, Any]:
@@ -388,15 +394,18 @@ def generator_identity(spec: str) -> dict[str, Any]:
 
 def read_synthetic(folder: Path) -> list[SyntheticRow]:
     """Read the synthetic texts of an artifact."""
-    lines = (folder / SYNTHETIC).read_text(encoding="utf-8").split("\n")[:-1]
-    return [
-        SyntheticRow(**{**row, "keywords": tuple(row["keywords"])})
-        for row in map(json.loads, lines)
-    ]
+    rows = []
+    for line in (folder / SYNTHETIC).read_text(encoding="utf-8").split("\n")[:-1]:
+        fields = json.loads(line)
+        fields["keywords"] = tuple(fields["keywords"])
+        rows.append(SyntheticRow(**fields))
+    return rows
 
 
 def counts_by_label(rows: Sequence[LabelledText], ratio: float) -> dict[str, int]:
-    """Compute the number of synthetic texts of each label: its real ones times the ratio, rounded half up.
+    """Compute the number of synthetic texts of each label.
+
+    It is the number of real ones times the ratio, rounded half up.
 
     Raises:
         DataError: If it is 0 for a label.
@@ -414,12 +423,15 @@ def counts_by_label(rows: Sequence[LabelledText], ratio: float) -> dict[str, int
 def pairs_by_label(
     topics: Topics, rows: Sequence[LabelledText], settings: AugmentSettings
 ) -> dict[str, list[Pair]]:
-    """Pair the texts of each label with their keywords, to fit its generator; without keywords for control ``none``."""
-    texts = [row.text for row in rows]
-    keywords = (
-        [()] * len(rows) if settings.control == NONE else extract_keywords(topics, texts, settings)
-    )
-    pairs: dict[str, list[Pair]] = {label: [] for label in sorted({row.label for row in rows})}
+    """Pair the texts of each label with their keywords, to fit its generator.
+
+    Keywords are empty for the control ``none``.
+    """
+    keywords: list[Keywords] = [()] * len(rows)
+    if settings.control != NONE:
+        keywords = extract_keywords(topics, [row.text for row in rows], settings)
+    labels = sorted({row.label for row in rows})
+    pairs: dict[str, list[Pair]] = {label: [] for label in labels}
     for row, row_keywords in zip(rows, keywords, strict=True):
         pairs[row.label].append((row_keywords, row.text))
     return pairs
@@ -447,7 +459,8 @@ def write_texts(
         DataError: If a text is empty in all attempts.
         PluginError: If a generator of another package fails.
     """
-    spec, root = settings.generator, derive_seed(settings.seed, "augmentation", label)
+    spec = settings.generator
+    root = derive_seed(settings.seed, "augmentation", label)
     component: Generator = GENERATORS.create(spec)
     text_prompts = [prompts[number % len(prompts)] for number in range(count)]
     with plugin_errors("generator", spec, component):
@@ -458,8 +471,18 @@ def write_texts(
         if not text:
             keywords_text = " ".join(prompt.keywords) or "no keywords"
             raise DataError(f"generator {spec!r}: empty text of {label!r} for {keywords_text}")
-        origin = (prompt.topic, prompt.keywords, prompt.keywords_of, spec, seed, label)
-        rows.append(SyntheticRow(f"synthetic-{label}-{number}", text, label, *origin))
+        row = SyntheticRow(
+            id=f"synthetic-{label}-{number}",
+            text=text,
+            label=label,
+            topic=prompt.topic,
+            keywords=prompt.keywords,
+            keywords_of=prompt.keywords_of,
+            generator=spec,
+            seed=seed,
+            written_for=label,
+        )
+        rows.append(row)
     write_text(draft.path / SYNTHETIC, to_json_lines(map(asdict, rows)))
     draft.counts["synthetic"] = count
 
@@ -467,30 +490,37 @@ def write_texts(
 def _generate(
     writer: FittedGenerator, keywords: Sequence[Keywords], root: int
 ) -> tuple[list[str], list[int]]:
-    """Write a text for each sequence of keywords, with new seeds for empty ones; returns texts and seeds."""
-    texts, seeds = [""] * len(keywords), [0] * len(keywords)
+    """Write a text for each sequence of keywords, and again, with new seeds, where it is empty.
+
+    Returns:
+        The texts, which may still be empty, and their seeds.
+    """
+    texts = [""] * len(keywords)
+    seeds = [0] * len(keywords)
     for attempt in range(ATTEMPTS):
         missing = [number for number, text in enumerate(texts) if not text]
-        draw_seeds = [derive_seed(root, number, attempt) for number in missing]
-        attempts = (
-            writer.generate([keywords[number] for number in missing], draw_seeds) if missing else []
-        )
-        if len(attempts) != len(missing):
+        if not missing:
+            break
+        new_seeds = [derive_seed(root, number, attempt) for number in missing]
+        new_texts = writer.generate([keywords[number] for number in missing], new_seeds)
+        if len(new_texts) != len(missing):
             raise PluginError(
-                f"a generator returned {len(attempts)} texts for {len(missing)} keyword sequences"
+                f"a generator returned {len(new_texts)} texts for {len(missing)} keyword sequences"
             )
-        for number, text, seed in zip(missing, attempts, draw_seeds, strict=True):
-            texts[number], seeds[number] = normalise(text), seed
+        for number, text, seed in zip(missing, new_texts, new_seeds, strict=True):
+            texts[number] = normalise(text)
+            seeds[number] = seed
     return texts, seeds
 
 
 def tell_apart(
     real: Sequence[LabelledText], synthetic: Sequence[LabelledText], seed: int
 ) -> float | None:
-    """Measure how well a classifier of words, word pairs and word parts tells real from synthetic texts.
+    """Measure how well a classifier tells real from synthetic texts.
 
-    It is fitted on half of either kind and scores the other half, both ways. Texts on another topic
-    are told apart by it too: with the control ``random`` it is the writing alone.
+    The classifier sees words, word pairs and word parts. It is fitted on half of either kind and
+    scores the other half, both ways. Texts on another topic are told apart by it too: with the
+    control ``random`` it is the writing alone.
 
     Args:
         real: Real texts.
@@ -501,20 +531,21 @@ def tell_apart(
         The AUROC over all texts: 0.5 if they cannot be told apart, 1 if always; None below two
         texts of a kind.
     """
-    kinds = [[row.text for row in rows] for rows in (real, synthetic)]
-    if min(map(len, kinds)) < 2:
+    if min(len(real), len(synthetic)) < 2:
         return None
-    orders = [
-        generator(seed, "augmentation", "halves", number).permutation(len(texts))
-        for number, texts in enumerate(kinds)
-    ]
-    pairs = list(zip(kinds, orders, strict=True))
-    halves = [
-        [[texts[row] for row in order[number::2]] for number in (0, 1)] for texts, order in pairs
-    ]
-    scores: list[list[float]] = [[], []]
+
+    def halve(rows: Sequence[LabelledText], number: int) -> tuple[list[str], list[str]]:
+        order = generator(seed, "augmentation", "halves", number).permutation(len(rows))
+        texts = [rows[row].text for row in order]
+        return texts[::2], texts[1::2]
+
+    real_halves = halve(real, 0)
+    synthetic_halves = halve(synthetic, 1)
+    real_scores: list[float] = []
+    synthetic_scores: list[float] = []
     for half, other in ((0, 1), (1, 0)):
-        fit = LexicalSelector().fit(halves[0][half], {"background": halves[1][half]}, seed)
-        for of_kind, texts in zip(scores, halves, strict=True):
-            of_kind += fit.score(texts[other]).tolist()
-    return auroc(pd.Series(scores[0]), pd.Series(scores[1]))
+        background = {"background": synthetic_halves[half]}
+        classifier = LexicalSelector().fit(real_halves[half], background, seed)
+        real_scores += classifier.score(real_halves[other]).tolist()
+        synthetic_scores += classifier.score(synthetic_halves[other]).tolist()
+    return auroc(pd.Series(real_scores), pd.Series(synthetic_scores))

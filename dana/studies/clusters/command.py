@@ -58,6 +58,5 @@ def _clusters(args: argparse.Namespace) -> None:
     begin_recipe(settings, Path(settings.out))
     print(clusters_text(Path(settings.out)))
     print(f"\n{artifact.manifest['reason']}")
-    print(
-        f"written: {artifact.path} ({artifact.manifest['counts']['units']:,} units) and {artifact.path}.html"
-    )
+    units = artifact.manifest["counts"]["units"]
+    print(f"written: {artifact.path} ({units:,} units) and {artifact.path}.html")

@@ -16,20 +16,14 @@ from dana.corpus.unit_stream import Units
 from dana.studies.clusters.model import FittedClusters, choose_k, fit_clusters, fit_components
 from dana.studies.clusters.settings import ClusterSettings
 
-WORD = (
-    r"(?u)\b[^\W\d_]+(?:['’][^\W\d_]+)+\b|\b[^\W\d_]{2,}\b"  # two letters or more; I've is one word
-)
+# Two letters or more; I've is one word.
+WORD = r"(?u)\b[^\W\d_]+(?:['’][^\W\d_]+)+\b|\b[^\W\d_]{2,}\b"
 FEWEST_UNITS = 3  # a word names a cluster only if it is in so many of its units
 LIFT = 3.0  # and if it is so many times as frequent as in the other clusters
 IN_NAME = 3  # words of a name
 FOLDER = f"{META_DIR}/mixture"  # folder of the description in a clusters artifact
-TABLES = (
-    "sample",
-    "assignments",
-    "fits",
-    "choice",
-    "ellipses",
-)  # fields that are saved as Parquet files
+# Fields that are saved as Parquet files.
+TABLES = ("sample", "assignments", "fits", "choice", "ellipses")
 
 
 @dataclass(frozen=True)
@@ -110,13 +104,9 @@ def describe_clusters(
         "source": sample.sources,
         "unit": sample.numbers,
         "text": sample.texts,
-    }
-    columns |= {
         "cluster": assignment.clusters,
         "responsibility": likeliest,
         "log_density": assignment.log_densities,
-    }
-    columns |= {
         "nearness": assignment.log_densities + np.log(likeliest),
         "x": points[:, 0],
         "y": points[:, 1],
@@ -135,7 +125,7 @@ def describe_clusters(
 
 
 def cluster_names(texts: Sequence[str], clusters: np.ndarray, k: int) -> list[str]:
-    """Name each cluster by its three most distinctive words, or by its number if no word is distinctive.
+    """Name each cluster by its three most distinctive words, or by its number if it has none.
 
     Words are ranked by class-based TF-IDF: the square root of the word's share of the cluster's
     words times log(1 + A / f), with f its frequency in all texts and A the mean number of words per
@@ -148,8 +138,8 @@ def cluster_names(texts: Sequence[str], clusters: np.ndarray, k: int) -> list[st
         k: Number of clusters.
 
     References:
-        Grootendorst 2022, BERTopic: neural topic modeling with a class-based TF-IDF procedure, section 3.3; the root is
-        its implementation's `reduce_frequent_words`.
+        Grootendorst 2022, BERTopic: neural topic modeling with a class-based TF-IDF procedure,
+        section 3.3; the root is its implementation's `reduce_frequent_words`.
     """
     vectorizer = CountVectorizer(token_pattern=WORD)
     try:
@@ -157,22 +147,23 @@ def cluster_names(texts: Sequence[str], clusters: np.ndarray, k: int) -> list[st
     except ValueError:  # no text has a word
         return [f"cluster {cluster}" for cluster in range(k)]
     members = np.eye(k)[clusters].T  # shape (k, units)
-    by_cluster, units = members @ counts, members @ (counts > 0)
-    sizes, totals = by_cluster.sum(1, keepdims=True), by_cluster.sum(0)
+    by_cluster = members @ counts  # occurrences of each word, shape (k, words)
+    units = members @ (counts > 0)  # units with each word, shape (k, words)
+    sizes = by_cluster.sum(1, keepdims=True)
+    totals = by_cluster.sum(0)
     shares = by_cluster / np.maximum(sizes, 1)
     elsewhere = (totals - by_cluster) / np.maximum(sizes.sum() - sizes, 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         is_distinctive = (units >= FEWEST_UNITS) & (shares / elsewhere >= LIFT)
     weights = np.where(is_distinctive, np.sqrt(shares) * np.log1p(sizes.mean() / totals), 0)
-    strongest = np.argsort(-weights, axis=1, kind="stable")[
-        :, :IN_NAME
-    ]  # ties in alphabetical order
+    ranking = np.argsort(-weights, axis=1, kind="stable")  # ties in alphabetical order
     words = vectorizer.get_feature_names_out()
-    names = [
-        ", ".join(words[row[mask[row]]])
-        for row, mask in zip(strongest, is_distinctive, strict=True)
-    ]
-    return [name or f"cluster {cluster}" for cluster, name in enumerate(names)]
+    names = []
+    for cluster in range(k):
+        best = ranking[cluster, :IN_NAME]
+        best = best[is_distinctive[cluster, best]]
+        names.append(", ".join(words[best]) or f"cluster {cluster}")
+    return names
 
 
 def cluster_plane(
@@ -195,18 +186,19 @@ def cluster_plane(
     """
     plane = fit_components(points, 2)
     covariances = plane.components_ @ mixture.covariances_ @ plane.components_.T
-    rows = [
-        {"cluster": cluster, "x": x, "y": y, **ellipse_of(covariance)}
-        for cluster, ((x, y), covariance) in enumerate(
-            zip(plane.transform(mixture.means_), covariances, strict=True)
-        )
-    ]
+    means = plane.transform(mixture.means_)
+    rows = []
+    for cluster, covariance in enumerate(covariances):
+        x, y = means[cluster]
+        rows.append({"cluster": cluster, "x": x, "y": y, **ellipse_of(covariance)})
     x, y = plane.explained_variance_ratio_.tolist()
     return plane.transform(points), pd.DataFrame(rows), (x, y)
 
 
 def ellipse_of(covariance: np.ndarray) -> dict[str, float]:
-    """Compute the ellipse that holds 63 % of a normal distribution: √2 standard deviations along each principal axis.
+    """Compute the ellipse that holds 63 % of a normal distribution.
+
+    Its half axes are √2 standard deviations along the principal axes.
 
     Args:
         covariance: Shape (2, 2).

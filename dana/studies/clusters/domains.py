@@ -1,6 +1,7 @@
-"""Compare clusters with known domains: purity, confusions, outliers; a topic model and random clusters as baselines.
+"""Compare clusters with known domains: purity, confusions, outliers.
 
-The measures take any assignment of units to clusters.
+A topic model and random clusters are baselines. The measures take any assignment of units to
+clusters.
 """
 
 import re
@@ -20,26 +21,11 @@ ALL = ["all"]
 TOKEN = re.compile(r"\w+|[^\w\s]")  # words and single marks
 DIGIT = re.compile(r"\d")
 # Personal pronouns with their object and possessive forms.
-PRONOUNS = {
-    *(
-        "i",
-        "me",
-        "my",
-        "mine",
-        "you",
-        "your",
-        "yours",
-        "he",
-        "him",
-        "his",
-        "she",
-        "her",
-        "hers",
-        "it",
-        "its",
-    ),
-    *("we", "us", "our", "ours", "they", "them", "their", "theirs"),
-}
+PRONOUN_FORMS = (
+    "i me my mine you your yours he him his she her hers it its"
+    " we us our ours they them their theirs"
+)
+PRONOUNS = frozenset(PRONOUN_FORMS.split())
 
 
 def true_domains(names: Sequence[str], sources: Collection[str]) -> list[str]:
@@ -73,9 +59,8 @@ def contingency(clusters: np.ndarray, domains: np.ndarray, k: int, count: int) -
     Returns:
         int64 of shape (k, domains).
     """
-    return np.bincount(np.asarray(clusters) * count + domains, minlength=k * count).reshape(
-        k, count
-    )
+    cells = np.asarray(clusters) * count + domains
+    return np.bincount(cells, minlength=k * count).reshape(k, count)
 
 
 def majority(counts: np.ndarray) -> np.ndarray:
@@ -96,14 +81,16 @@ def domain_purity(counts: np.ndarray) -> float:
         counts: From :func:`contingency`.
 
     References:
-        Manning, Raghavan and Schütze 2008, Introduction to information retrieval, section 16.3. Aharoni and Goldberg
-        2020, section 2.4.
+        Manning, Raghavan and Schütze 2008, Introduction to information retrieval, section 16.3.
+        Aharoni and Goldberg 2020, section 2.4.
     """
     return float(counts.max(1).sum() / counts.sum())
 
 
 def confusion(counts: np.ndarray) -> np.ndarray:
-    """Count units by true domain (rows) and by the domain of their cluster (columns), see :func:`majority`.
+    """Count units by true domain (rows) and by the domain of their cluster (columns).
+
+    The domain of a cluster is that of :func:`majority`.
 
     Args:
         counts: From :func:`contingency`.
@@ -111,9 +98,9 @@ def confusion(counts: np.ndarray) -> np.ndarray:
     Returns:
         int64 of shape (domains, domains).
     """
-    return np.stack(
-        [counts[majority(counts) == domain].sum(0) for domain in range(counts.shape[1])], axis=1
-    )
+    cluster_domains = majority(counts)
+    columns = [counts[cluster_domains == domain].sum(0) for domain in range(counts.shape[1])]
+    return np.stack(columns, axis=1)
 
 
 def surface_of(texts: Sequence[str]) -> pd.DataFrame:
@@ -126,14 +113,12 @@ def surface_of(texts: Sequence[str]) -> pd.DataFrame:
     References:
         Aharoni and Goldberg 2020, section 2.6; their tokens and pronouns are not specified.
     """
-    tokens = [TOKEN.findall(text) for text in texts]
-    conversational = [
-        not PRONOUNS.isdisjoint(map(str.casefold, words)) or "?" in words for words in tokens
-    ]
-    digits = [bool(DIGIT.search(text)) for text in texts]
-    return pd.DataFrame(
-        {"tokens": list(map(len, tokens)), "digits": digits, "conversational": conversational}
-    )
+    rows = []
+    for text in texts:
+        tokens = TOKEN.findall(text)
+        has_pronoun = not PRONOUNS.isdisjoint(map(str.casefold, tokens))
+        rows.append((len(tokens), bool(DIGIT.search(text)), has_pronoun or "?" in tokens))
+    return pd.DataFrame(rows, columns=["tokens", "digits", "conversational"])
 
 
 def outlier_table(
@@ -153,23 +138,27 @@ def outlier_table(
         conversational (shares).
     """
     is_outlier = np.asarray(true != cluster_domains)
-    groups = [
-        (name, surface[is_outlier & (cluster_domains == domain)])
-        for domain, name in enumerate(names)
-    ]
+    groups = []
+    for domain, name in enumerate(names):
+        groups.append((name, surface[is_outlier & (cluster_domains == domain)]))
     groups.sort(key=lambda group: -len(group[1]))
-    groups += [("all outliers", surface[is_outlier]), ("all units", surface)]
-    sizes = [
-        {"domain": name, "units": len(units), "share": len(units) / len(surface)}
-        for name, units in groups
-    ]
-    return pd.DataFrame(sizes).join(pd.DataFrame([units.mean() for _, units in groups]))
+    groups.append(("all outliers", surface[is_outlier]))
+    groups.append(("all units", surface))
+    sizes = []
+    means = []
+    for name, units in groups:
+        share = len(units) / len(surface)
+        sizes.append({"domain": name, "units": len(units), "share": share})
+        means.append(units.mean())
+    return pd.DataFrame(sizes).join(pd.DataFrame(means))
 
 
 def outlier_examples(
     sample: pd.DataFrame, true: np.ndarray, cluster_domains: np.ndarray, per_pair: int
 ) -> pd.DataFrame:
-    """Select the clearest outliers of each pair of domains: those nearest to the centre of the wrong cluster.
+    """Select the clearest outliers of each pair of domains.
+
+    They are those nearest to the centre of the wrong cluster.
 
     Args:
         sample: One row per unit: text, nearness (see
@@ -182,15 +171,14 @@ def outlier_examples(
         Rows of the sample, with columns true and assigned, ordered by pair.
     """
     pair = ["true", "assigned"]
-    units = sample.assign(true=true, assigned=cluster_domains).sort_values(
-        "nearness", ascending=False, kind="stable"
-    )
+    units = sample.assign(true=true, assigned=cluster_domains)
+    units = units.sort_values("nearness", ascending=False, kind="stable")
     outliers = units[units["true"] != units["assigned"]].drop_duplicates([*pair, "text"])
     return outliers.groupby(pair).head(per_pair).sort_values(pair, kind="stable")
 
 
 def topic_clusters(texts: Sequence[str], k: int, seed: int) -> np.ndarray:
-    """Fit scikit-learn's latent Dirichlet allocation to texts and return the most likely topic of each.
+    """Return the most likely topic of each text by scikit-learn's latent Dirichlet allocation.
 
     Counts lower-cased words of two letters or more. Priors are 1/k; ten passes of variational
     Bayes.
@@ -207,7 +195,8 @@ def topic_clusters(texts: Sequence[str], k: int, seed: int) -> np.ndarray:
         DataError: If no text has a word.
 
     References:
-        Blei, Ng and Jordan 2003, Latent Dirichlet allocation. Aharoni and Goldberg 2020, section 2.3, by Gensim.
+        Blei, Ng and Jordan 2003, Latent Dirichlet allocation. Aharoni and Goldberg 2020, section
+        2.3, by Gensim.
     """
     try:
         counts = CountVectorizer(token_pattern=WORD).fit_transform(texts)
@@ -215,10 +204,9 @@ def topic_clusters(texts: Sequence[str], k: int, seed: int) -> np.ndarray:
         raise DataError(
             f"k={k}: cannot fit topics, none of the {len(texts)} texts has a word"
         ) from error
-    with threadpool_limits(
-        1
-    ):  # summation order, and so the last bits, depend on the number of threads
-        model = LatentDirichletAllocation(k, random_state=derive_seed(seed, "topics") % 2**32)
+    model = LatentDirichletAllocation(k, random_state=derive_seed(seed, "topics") % 2**32)
+    # The order of summation, and so the last bits, depend on the number of threads.
+    with threadpool_limits(1):
         return model.fit_transform(counts).argmax(1)
 
 
@@ -236,7 +224,7 @@ def random_clusters(units: int, k: int, seed: int) -> np.ndarray:
         int64 of shape (units,), from 0.
 
     References:
-        Aharoni and Goldberg 2020, section 2.3. Their Table 1 has 15 to 18 % for five equal domains, below the minimum
-        of 20 %.
+        Aharoni and Goldberg 2020, section 2.3. Their Table 1 has 15 to 18 % for five equal domains,
+        below the minimum of 20 %.
     """
     return generator(seed, "random clusters").integers(0, k, units)

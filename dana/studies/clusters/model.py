@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,9 +34,8 @@ FILE = "mixture.safetensors"
 # Arrays that are saved, named as scikit-learn's attributes: enough to transform and to assign.
 OF_MIXTURE = ("weights_", "means_", "covariances_", "precisions_cholesky_")
 OF_COMPONENTS = ("mean_", "components_")
-MARGIN = (
-    0.1  # numbers of clusters whose stability is this close to the best count as equally stable
-)
+# Numbers of clusters whose stability is this close to the best count as equally stable.
+MARGIN = 0.1
 RULE = f"of the numbers whose stability is within {MARGIN} of the best, the one with the lowest BIC"
 
 
@@ -71,7 +71,7 @@ class FittedClusters:
     mixture: GaussianMixture
 
     def project(self, vectors: Tensor) -> np.ndarray:
-        """Transform vectors of the encoder to the mixture's space, float64 of shape (units, dims)."""
+        """Transform vectors of the encoder to the mixture's space: float64, shape (units, dims)."""
         points = self.geometry.apply(vectors).double().cpu().numpy()
         return points if self.components is None else self.components.transform(points)
 
@@ -85,23 +85,22 @@ class FittedClusters:
             DataError: If a vector is not finite.
         """
         check_vectors(vectors)
-        parts = []
+        responsibilities = []
+        log_densities = []
         for rows in vectors.split(BLOCK):
             block = vectors.new_zeros(BLOCK, vectors.shape[1])
             block[: len(rows)] = rows
             with np.errstate(divide="ignore"):  # a component of weight 0 has no density
                 # score_samples and predict_proba in one pass over the densities.
                 densities, log_shares = self.mixture._estimate_log_prob_resp(self.project(block))
-            parts.append((np.exp(log_shares[: len(rows)]), densities[: len(rows)]))
-        responsibilities, log_densities = (
-            np.concatenate(part) for part in zip(*parts, strict=True)
-        )
-        return ClusterAssignment(
-            responsibilities.argmax(1).astype(np.int32), responsibilities, log_densities
-        )
+            responsibilities.append(np.exp(log_shares[: len(rows)]))
+            log_densities.append(densities[: len(rows)])
+        shares = np.concatenate(responsibilities)
+        clusters = shares.argmax(1).astype(np.int32)
+        return ClusterAssignment(clusters, shares, np.concatenate(log_densities))
 
     def save(self, folder: Path) -> None:
-        """Write the mixture and the components to ``mixture.safetensors``, and the geometry's files."""
+        """Write mixture and components to ``mixture.safetensors``, and the geometry's files."""
         self.geometry.save(folder)
         arrays = {name: getattr(self.mixture, name) for name in OF_MIXTURE}
         if self.components is not None:
@@ -118,18 +117,21 @@ class FittedClusters:
         geometry = FittedGeometry.load(folder)
         try:
             arrays = load_file(folder / FILE)
-            mixture, components = GaussianMixture(len(arrays["weights_"])), PCA()
+            mixture = GaussianMixture(len(arrays["weights_"]))
             for name in OF_MIXTURE:
                 setattr(mixture, name, arrays.pop(name))
         except (OSError, SafetensorError, KeyError) as error:
             raise ArtifactError(f"{folder / FILE}: damaged: {error}") from error
+        if not arrays:
+            return cls(geometry, None, mixture)
+        components = PCA()
         for name, array in arrays.items():
             setattr(components, name, array)
-        return cls(geometry, components if arrays else None, mixture)
+        return cls(geometry, components, mixture)
 
 
 def fit_components(points: np.ndarray, count: int, skip_first: int = 0) -> PCA:
-    """Fit the leading principal components of a sample, by the exact eigendecomposition of its covariance.
+    """Fit the leading principal components of a sample by the eigenvectors of its covariance.
 
     Args:
         points: float64 of shape (units, dims), finite.
@@ -144,14 +146,14 @@ def fit_components(points: np.ndarray, count: int, skip_first: int = 0) -> PCA:
     """
     rank = min(len(points) - 1, points.shape[1])
     if count + skip_first > rank:
-        request = f"pca={count}" + (f" and skip_first={skip_first}" if skip_first else "")
+        request = f"pca={count} and skip_first={skip_first}" if skip_first else f"pca={count}"
         raise DataError(
-            f"{request}: {len(points)} units of {points.shape[1]} dims have at most {rank} components; lower it"
+            f"{request}: {len(points)} units of {points.shape[1]} dims have at most {rank}"
+            " components; lower it"
         )
     pca = PCA(count + skip_first, svd_solver="covariance_eigh").fit(points)
-    pca.components_ = np.ascontiguousarray(
-        pca.components_[skip_first:]
-    )  # the layout of a loaded model: the same bits
+    # Contiguous, as in a loaded model, so that both give the same bits.
+    pca.components_ = np.ascontiguousarray(pca.components_[skip_first:])
     return pca
 
 
@@ -190,39 +192,46 @@ def fit_mixtures(
     References:
         Aharoni and Goldberg 2020, section 2.2 and appendix A.3.
     """
-    rows, assignments, mixtures = [], {}, {}
-    likeliest: dict[int, int] = {}
+    rows: list[dict[str, Any]] = []
+    assignments: dict[str, np.ndarray] = {}
+    mixtures: dict[int, GaussianMixture] = {}
+    likeliest: dict[int, int] = {}  # row of the likeliest fit of each k without an empty cluster
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the table has a column of it
         for k, number in product(ks, range(settings.seeds)):
-            state = derive_seed(seed, "clusters", number) % 2**32
-            kind, steps = settings.covariance, settings.iterations
-            fit = GaussianMixture(k, covariance_type=kind, max_iter=steps, random_state=state).fit(
-                points
+            unfitted = GaussianMixture(
+                k,
+                covariance_type=settings.covariance,
+                max_iter=settings.iterations,
+                random_state=derive_seed(seed, "clusters", number) % 2**32,
             )
+            fit = unfitted.fit(points)
             mixture = _of_full_covariances(fit)
             clusters = mixture.predict(points).astype(np.int32)
+            log_likelihood = mixture.score(points)
+            assignments[f"k{k}-{number}"] = clusters
+            is_likeliest = (
+                k not in likeliest or log_likelihood > rows[likeliest[k]]["log_likelihood"]
+            )
+            if is_likeliest and len(np.unique(clusters)) == k:
+                mixtures[k] = mixture
+                likeliest[k] = len(rows)
             row = {
                 "k": k,
                 "seed": number,
-                "log_likelihood": mixture.score(points),
+                "log_likelihood": log_likelihood,
                 "bic": fit.bic(points),
+                "iterations": fit.n_iter_,
+                "converged": fit.converged_,
             }
-            rows.append({**row, "iterations": fit.n_iter_, "converged": fit.converged_})
-            assignments[f"k{k}-{number}"] = clusters
-            is_likeliest = (
-                k not in likeliest or row["log_likelihood"] > rows[likeliest[k]]["log_likelihood"]
-            )
-            if is_likeliest and len(np.unique(clusters)) == k:
-                mixtures[k], likeliest[k] = mixture, len(rows) - 1
+            rows.append(row)
     table = pd.DataFrame(rows)
-    return MixtureFits(
-        table.assign(kept=table.index.isin(likeliest.values())), pd.DataFrame(assignments), mixtures
-    )
+    table["kept"] = table.index.isin(likeliest.values())
+    return MixtureFits(table, pd.DataFrame(assignments), mixtures)
 
 
 def _of_full_covariances(fit: GaussianMixture) -> GaussianMixture:
-    """Convert a mixture to one full covariance matrix per component, the heaviest component first."""
+    """Convert a mixture to one full covariance matrix per component, the heaviest of them first."""
     k, dims = fit.means_.shape
     order = np.argsort(-fit.weights_, kind="stable")
     mixture = GaussianMixture(k)
@@ -231,19 +240,18 @@ def _of_full_covariances(fit: GaussianMixture) -> GaussianMixture:
         if name.startswith(("covariances", "precisions")):
             if fit.covariance_type == "tied":
                 array = np.broadcast_to(array, (k, dims, dims))
-            elif (
-                fit.covariance_type != "full"
-            ):  # spherical: one number per component; diag: one per dimension
+            elif fit.covariance_type in ("diag", "spherical"):
+                # A component has one number per dimension, or a single one.
                 array = array.reshape(k, -1)[:, :, None] * np.eye(dims)
         setattr(mixture, name, np.ascontiguousarray(array[order]))
     return mixture
 
 
 def choose_k(fits: MixtureFits) -> tuple[int, str, pd.DataFrame]:
-    """Choose the number of clusters: the lowest BIC among those whose stability is within 0.1 of the best.
+    """Choose the number of clusters: the lowest BIC of those that are about as stable as the best.
 
-    BIC alone favours ever more clusters when there are many units; stability falls when clusters
-    are split at random.
+    They are those whose stability is at most 0.1 below the best. BIC alone favours ever more
+    clusters when there are many units; stability falls when clusters are split at random.
 
     Returns:
         The number; the reason, in a sentence; one row per candidate: k, log_likelihood (mean per
@@ -254,36 +262,36 @@ def choose_k(fits: MixtureFits) -> tuple[int, str, pd.DataFrame]:
         DataError: If no candidate has a fit without an empty cluster.
 
     References:
-        Schwarz 1978, Estimating the dimension of a model. Ben-Hur, Elisseeff and Guyon 2002, A stability based method
-        for discovering structure in clustered data.
+        Schwarz 1978, Estimating the dimension of a model. Ben-Hur, Elisseeff and Guyon 2002, A
+        stability based method for discovering structure in clustered data.
     """
     ks = fits.table["k"].unique()
-    table = (
-        fits.table[fits.table["kept"]]
-        .set_index("k")[["log_likelihood", "bic"]]
-        .reindex(ks)
-        .reset_index()
-    )
-    table["stability"] = [
-        seed_stability(list(fits.assignments.filter(regex=f"^k{k}-").to_numpy().T)) for k in ks
-    ]
+    kept = fits.table[fits.table["kept"]].set_index("k")
+    table = kept[["log_likelihood", "bic"]].reindex(ks).reset_index()
+    stabilities = []
+    for k in ks:
+        assignments = fits.assignments.filter(regex=f"^k{k}-").to_numpy()
+        stabilities.append(seed_stability(list(assignments.T)))
+    table["stability"] = stabilities
     if table["bic"].isna().all():
         raise DataError(f"k={', '.join(map(str, ks))}: every fit has an empty cluster; lower it")
     best = table["stability"][table["bic"].notna()].max()
     is_stable = ~(table["stability"] < best - MARGIN)  # True for NaN, the stability of one seed
     table["chosen"] = table.index == np.nanargmin(table["bic"].where(is_stable))
     choice = table[table["chosen"]].iloc[0]
-    reason = f"{choice['k']} clusters" + (
-        f", chosen of {len(ks)} numbers: {RULE}" if len(ks) > 1 else ""
-    )
+    reason = f"{choice['k']} clusters"
+    if len(ks) > 1:
+        reason += f", chosen of {len(ks)} numbers: {RULE}"
     agreement = "" if np.isnan(choice["stability"]) else f", stability {choice['stability']:.2f}"
-    return int(choice["k"]), f"{reason} (BIC {choice['bic']:,.0f}{agreement})", table
+    reason += f" (BIC {choice['bic']:,.0f}{agreement})"
+    return int(choice["k"]), reason, table
 
 
 def seed_stability(clusters: Sequence[np.ndarray]) -> float:
-    """Average the adjusted Rand index over all pairs of clusterings of the same units; NaN for fewer than two.
+    """Average the adjusted Rand index over all pairs of clusterings of the same units.
 
-    1 means identical clusterings, 0 the agreement of random ones.
+    Returns:
+        1 for identical clusterings, about 0 for random ones, NaN for fewer than two.
 
     References:
         Hubert and Arabie 1985, Comparing partitions.
@@ -309,7 +317,8 @@ def check_vectors(vectors: Tensor, k: int = 1) -> None:
     distinct = len(torch.unique(vectors, dim=0)) if k > 1 else k
     if distinct < k:
         raise DataError(
-            f"k={k}: must be at most {distinct}, as {len(vectors)} units have {distinct} distinct vectors"
+            f"k={k}: must be at most {distinct}, as {len(vectors)} units have {distinct} distinct"
+            " vectors"
         )
 
 
@@ -334,8 +343,10 @@ def fit_clusters(
     check_vectors(vectors, max(ks, default=min(settings.candidates)))
     space = parse_geometry(geometry).fit(vectors)
     points = space.apply(vectors).double().cpu().numpy()
-    components = fit_components(points, settings.pca, settings.skip_first) if settings.pca else None
-    fits = fit_mixtures(
-        points if components is None else components.transform(points), ks, settings, seed
-    )
-    return FittedClusters(space, components, fits.mixtures[choose_k(fits)[0]]), fits
+    components = None
+    if settings.pca:
+        components = fit_components(points, settings.pca, settings.skip_first)
+        points = components.transform(points)
+    fits = fit_mixtures(points, ks, settings, seed)
+    k, _, _ = choose_k(fits)
+    return FittedClusters(space, components, fits.mixtures[k]), fits

@@ -1,7 +1,10 @@
-"""Build the page on clusters: their sizes, sources and examples, the choice of k, and agreement with known domains."""
+"""Build the page on clusters.
+
+It shows their sizes, sources and examples, the choice of k, and agreement with known domains.
+"""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -52,20 +55,12 @@ def read_clusters(artifact: Artifact) -> tuple[ClusterDescription, pd.DataFrame]
         (summed).
     """
     key = ["cluster", "source"]
-    batches = (
-        batch
-        for part in part_files(artifact.path)
-        for batch in read_batches(part, [*key, "responsibility"])
-    )
-    frames = (
-        batch.to_pandas().astype({"responsibility": float}).assign(units=1) for batch in batches
-    )
-    units = (
-        pd.concat([frame.groupby(key).sum() for frame in frames])
-        .groupby(level=key)
-        .sum()
-        .reset_index()
-    )
+    sums = []
+    for part in part_files(artifact.path):
+        for batch in read_batches(part, [*key, "responsibility"]):
+            frame = batch.to_pandas().astype({"responsibility": float}).assign(units=1)
+            sums.append(frame.groupby(key).sum())
+    units = pd.concat(sums).groupby(level=key).sum().reset_index()
     return ClusterDescription.load(artifact.path / FOLDER, artifact.manifest), units
 
 
@@ -87,8 +82,8 @@ def cluster_report(
     table = cluster_table(clusters, units, counts)
     largest = table.frame.iloc[table.frame["units"].argmax()]
     verdict = (
-        f"{table.frame['units'].sum():,} units form {clusters.k} clusters; the largest, {largest['name']!r}, "
-        f"holds {percent(largest['share'])} of them."
+        f"{table.frame['units'].sum():,} units form {clusters.k} clusters; the largest,"
+        f" {largest['name']!r}, holds {percent(largest['share'])} of them."
     )
     stability = number(clusters.choice.query("chosen")["stability"].item(), 2)
     highlights = [Finding(stability, "agreement of the seeds' fits (adjusted Rand index)")]
@@ -124,14 +119,18 @@ def cluster_table(clusters: ClusterDescription, units: pd.DataFrame, counts: pd.
         *text_columns("name"),
         *decimals(0, "units"),
         *shares("share"),
+        *text_columns("sources"),
+        *decimals(2, "responsibility"),
+        *decimals(0, "nearest"),
+        *decimals(3, "distance"),
     )
-    columns += (*text_columns("sources"), *decimals(2, "responsibility"), *decimals(0, "nearest"))
     caption = (
-        "Name: the words with the largest class-based TF-IDF among those three times as frequent as elsewhere. "
-        "Responsibility: mean probability of the cluster, given its units. Nearest: the cluster with the nearest mean; "
-        "distance: Euclidean distance between the means, in the clustered space."
+        "Name: the words with the largest class-based TF-IDF among those three times as frequent as"
+        " elsewhere. Responsibility: mean probability of the cluster, given its units. Nearest: the"
+        " cluster with the nearest mean; distance: Euclidean distance between the means, in the"
+        " clustered space."
     )
-    return Table("clusters", caption, frame, (*columns, *decimals(3, "distance")))
+    return Table("clusters", caption, frame, columns)
 
 
 def _largest_sources(units: pd.Series) -> str:
@@ -144,23 +143,20 @@ def _largest_sources(units: pd.Series) -> str:
 
 def _made_of(clusters: ClusterDescription, table: Table, counts: pd.DataFrame) -> Section:
     """Draw the map by cluster, and by source if there are 2 to 20."""
-    sample, sources = clusters.sample, list(counts.columns)
     alt = (
         f"The ellipses of {clusters.k} clusters over units by two principal components, coloured by"
     )
-    figures = [
-        cluster_map(
-            clusters, sample["cluster"].tolist(), clusters.names, "cluster_map", f"{alt} cluster."
-        )
-    ]
+    owners = clusters.sample["cluster"].tolist()
+    figures = [cluster_map(clusters, owners, clusters.names, "cluster_map", f"{alt} cluster.")]
+    sources = list(counts.columns)
     if 1 < len(sources) <= MOST_SOURCES:
-        owners = [sources.index(source) for source in sample["source"]]
+        owners = [sources.index(source) for source in clusters.sample["source"]]
         figures.append(
             cluster_map(clusters, owners, sources, "cluster_map_sources", f"{alt} source.")
         )
     answer = (
-        "On the map each point is a unit, and each ellipse holds 63 % of the density of its cluster. Clusters that "
-        "overlap on the map may be apart in other dimensions."
+        "On the map each point is a unit, and each ellipse holds 63 % of the density of its"
+        " cluster. Clusters that overlap on the map may be apart in other dimensions."
     )
     by_source = Table("cluster_sources", "Units by cluster and source.", counts.reset_index())
     return Section("What is in the pool?", answer, tuple(figures), (table, by_source))
@@ -176,29 +172,22 @@ def _examples(clusters: ClusterDescription) -> Section:
     farthest = representatives(sample.assign(cluster=0), sample["log_density"], OUTLIERS)
     frame = sample[["cluster", "name", "log_density", "doc_id", "text"]]
     columns = (*text_columns("name"), *decimals(1, "log_density"), *text_columns("text"))
-    tables = (
-        Table(
-            "cluster_examples",
-            "Nearest to the cluster's centre.",
-            frame.loc[nearest.index],
-            columns,
-        ),
-        Table(
-            "cluster_least_dense",
-            "Lowest density: the outliers.",
-            frame.loc[farthest.index],
-            columns,
-        ),
-    )
+    caption = "Nearest to the cluster's centre."
+    examples = Table("cluster_examples", caption, frame.loc[nearest.index], columns)
+    caption = "Lowest density: the outliers."
+    outliers = Table("cluster_least_dense", caption, frame.loc[farthest.index], columns)
     answer = (
-        "Units of the sample that was fitted on, from distinct documents. A unit of low density is unlike every part "
-        "of the pool."
+        "Units of the sample that was fitted on, from distinct documents. A unit of low density is"
+        " unlike every part of the pool."
     )
-    return Section("What does each part look like, and what is an outlier?", answer, tables=tables)
+    title = "What does each part look like, and what is an outlier?"
+    return Section(title, answer, tables=(examples, outliers))
 
 
 def representatives(sample: pd.DataFrame, order: pd.Series, per_cluster: int) -> pd.DataFrame:
-    """Select the first units of each cluster, from distinct documents and texts, readable ones first.
+    """Select the first units of each cluster, readable ones before others.
+
+    They are from distinct documents and have distinct texts.
 
     Args:
         sample: One row per unit: text, doc_id, cluster.
@@ -216,33 +205,36 @@ def representatives(sample: pd.DataFrame, order: pd.Series, per_cluster: int) ->
 
 
 def _how_many(clusters: ClusterDescription, domains: Sequence[str]) -> Section:
+    """Tabulate the candidates for the number of clusters, with purity if domains are known."""
     frame = clusters.choice
     columns = (*decimals(0, "k", "bic"), *decimals(2, "stability"))
     caption = (
-        "BIC of the likeliest fit; lower is better. Stability: mean adjusted Rand index between seeds, 1 for identical "
-        "clusters, 0 by chance."
+        "BIC of the likeliest fit; lower is better. Stability: mean adjusted Rand index between"
+        " seeds, 1 for identical clusters, 0 by chance."
     )
     if domains:
-        codes = domain_codes(clusters, domains)
-        assignments, codes, fits = (
-            clusters.assignments[codes >= 0],
-            codes[codes >= 0],
-            clusters.fits,
-        )
-        purities = [
-            domain_purity(
-                contingency(assignments[f"k{k}-{seed}"].to_numpy(), codes, k, len(domains))
-            )
-            for k, seed in fits[["k", "seed"]].itertuples(index=False)
-        ]
-        by_k = fits.assign(purity=purities).groupby("k", as_index=False)
-        frame = frame.merge(
-            by_k.agg(purity=("purity", "mean"), purity_std=("purity", "std")), on="k"
-        )
+        frame = frame.merge(_purity_by_k(clusters, domains), on="k")
         columns += shares("purity", "purity_std")
-        caption += f" Purity: of the {len(codes):,} units fitted on, mean and standard deviation (ddof 1) over seeds."
+        units = np.count_nonzero(domain_codes(clusters, domains) >= 0)
+        caption += (
+            f" Purity: of the {units:,} units fitted on, mean and standard deviation (ddof 1) over"
+            " seeds."
+        )
     table = Table("cluster_choice", caption, frame, columns, tuple(frame["chosen"]))
     return Section("Why so many clusters?", f"{clusters.reason}.", (), (table,))
+
+
+def _purity_by_k(clusters: ClusterDescription, domains: Sequence[str]) -> pd.DataFrame:
+    """Compute mean and deviation of the purity over seeds: k, purity, purity_std."""
+    codes = domain_codes(clusters, domains)
+    has_domain = codes >= 0
+    assignments = clusters.assignments[has_domain]
+    purities = []
+    for k, seed in clusters.fits[["k", "seed"]].itertuples(index=False):
+        fit = assignments[f"k{k}-{seed}"].to_numpy()
+        purities.append(domain_purity(contingency(fit, codes[has_domain], k, len(domains))))
+    by_k = clusters.fits.assign(purity=purities).groupby("k", as_index=False)
+    return by_k.agg(purity=("purity", "mean"), purity_std=("purity", "std"))
 
 
 def domain_codes(clusters: ClusterDescription, domains: Sequence[str]) -> np.ndarray:
@@ -255,13 +247,29 @@ def _known_domains(
 ) -> Section:
     """Report purity and confusions of all units, and the outliers of the sample."""
     matrix = confusion(counts)
-    true_domain, domain = np.repeat(domains, len(domains)), np.tile(domains, len(domains))
+    tables = (_confusion_table(matrix, domains), _outliers(clusters, counts, domains))
+    largest = counts.sum(0).max() / counts.sum()
+    answer = (
+        f"Purity is {percent(domain_purity(counts))}: the share of {counts.sum():,} units whose"
+        " domain is the most frequent one of their cluster. Its minimum is"
+        f" {percent(largest)}, the share of the largest domain."
+    )
+    figure = confusion_figure(matrix, domains, "cluster_confusion")
+    title = "Do clusters find the domains that are known?"
+    return Section(title, answer, (figure,), tables)
+
+
+def _confusion_table(matrix: np.ndarray, domains: Sequence[str]) -> Table:
+    """Tabulate a confusion matrix, one row per pair of domains."""
     frame = pd.DataFrame(
-        {"true_domain": true_domain, "domain_of_its_cluster": domain, "units": matrix.ravel()}
+        {
+            "true_domain": np.repeat(domains, len(domains)),
+            "domain_of_its_cluster": np.tile(domains, len(domains)),
+            "units": matrix.ravel(),
+        }
     )
-    frame["share"] = frame["units"] / frame.groupby("true_domain")["units"].transform("sum").clip(
-        lower=1
-    )
+    totals = frame.groupby("true_domain")["units"].transform("sum")
+    frame["share"] = frame["units"] / totals.clip(lower=1)
     columns = (
         *text_columns("true_domain", "domain_of_its_cluster"),
         *decimals(0, "units"),
@@ -270,33 +278,30 @@ def _known_domains(
     caption = (
         "Units by true domain and domain of their cluster, and their share of the true domain."
     )
-    confusions = Table("cluster_confusion", caption, frame, columns)
+    return Table("cluster_confusion", caption, frame, columns)
+
+
+def _outliers(clusters: ClusterDescription, counts: np.ndarray, domains: Sequence[str]) -> Table:
+    """Tabulate the units of the sample whose cluster is of another domain."""
     codes = domain_codes(clusters, domains)
-    sample, true = clusters.sample[codes >= 0], codes[codes >= 0]
+    has_domain = codes >= 0
+    sample = clusters.sample[has_domain]
     cluster_domains = majority(counts)[sample["cluster"]]
-    rows = outlier_table(true, cluster_domains, domains, surface_of(sample["text"].tolist()))
+    surface = surface_of(sample["text"].tolist())
+    rows = outlier_table(codes[has_domain], cluster_domains, domains, surface)
     caption = (
-        f"Outliers of the {len(sample):,} units fitted on: units whose cluster is of another domain, by that domain. "
-        "Tokens: words and punctuation marks. Conversational: with an English personal pronoun or a question mark."
+        f"Outliers of the {len(sample):,} units fitted on: units whose cluster is of another"
+        " domain, by that domain. Tokens: words and punctuation marks. Conversational: with an"
+        " English personal pronoun or a question mark."
     )
     columns = (
         *text_columns("domain"),
         *decimals(0, "units"),
         *shares("share"),
         *decimals(1, "tokens"),
+        *shares("digits", "conversational"),
     )
-    outliers = Table(
-        "cluster_outliers", caption, rows, (*columns, *shares("digits", "conversational"))
-    )
-    answer = (
-        f"Purity is {percent(domain_purity(counts))}: the share of {counts.sum():,} units whose domain is the most "
-        f"frequent one of their cluster. Its minimum is {percent(counts.sum(0).max() / counts.sum())}, the share of "
-        "the largest domain."
-    )
-    figure = confusion_figure(matrix, domains, "cluster_confusion")
-    return Section(
-        "Do clusters find the domains that are known?", answer, (figure,), (confusions, outliers)
-    )
+    return Table("cluster_outliers", caption, rows, columns)
 
 
 def cluster_map(
@@ -307,7 +312,7 @@ def cluster_map(
     alt: str,
     ellipse_owners: Sequence[int] = (),
 ) -> Figure:
-    """Draw units by their two leading principal components, coloured by owner, with the ellipses of the clusters.
+    """Draw units by their two leading principal components, with the ellipses of the clusters.
 
     Args:
         clusters: Units and ellipses; the first thousand units are drawn.
@@ -325,7 +330,8 @@ def cluster_map(
         from matplotlib import colormaps
         from matplotlib.patches import Ellipse
 
-        palette = colormaps["tab10" if len(names) <= 10 else "tab20"].colors  # type: ignore[attr-defined]
+        colormap: Any = colormaps["tab10" if len(names) <= 10 else "tab20"]
+        palette = colormap.colors
         for owner, label in enumerate(names):
             rows = units[owner_of == owner]
             colour = palette[owner % len(palette)]
@@ -338,14 +344,19 @@ def cluster_map(
                 alpha=0.7,
                 label=shorten(label),
             )
-        fills = [palette[owner % len(palette)] for owner in ellipse_owners] or [
-            COLOURS["base"]
-        ] * clusters.k
+        fills = [COLOURS["base"]] * clusters.k
+        if len(ellipse_owners):
+            fills = [palette[owner % len(palette)] for owner in ellipse_owners]
         for row, fill in zip(each(clusters.ellipses), fills, strict=False):
-            size = {"width": row.width, "height": row.height, "angle": row.angle}
-            axes.add_patch(
-                Ellipse((row.x, row.y), **size, facecolor=(fill, 0.2), edgecolor=COLOURS["ink"])
+            ellipse = Ellipse(
+                (row.x, row.y),
+                width=row.width,
+                height=row.height,
+                angle=row.angle,
+                facecolor=(fill, 0.2),
+                edgecolor=COLOURS["ink"],
             )
+            axes.add_patch(ellipse)
             axes.annotate(
                 str(row.cluster),
                 (row.x, row.y),
@@ -370,7 +381,7 @@ def cluster_map(
 
 
 def confusion_figure(counts: np.ndarray, domains: Sequence[str], name: str) -> Figure:
-    """Draw a confusion matrix: the share of each true domain's units by the domain of their cluster.
+    """Draw a confusion matrix: the share of a true domain's units in the clusters of each domain.
 
     Args:
         counts: From :func:`dana.studies.clusters.domains.confusion`.

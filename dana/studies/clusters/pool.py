@@ -16,32 +16,32 @@ KEY = ["doc_id", "unit"]
 
 
 def sections(run: RunFrames) -> list[Section]:
-    """Build the report's section on the pool's clusters; empty if the run has none of its current pool.
+    """Build the report's section on the pool's clusters.
 
     Reads one part of a table at a time.
+
+    Returns:
+        The section; none if the run has no clusters of its current pool.
 
     Raises:
         ArtifactError: If a file is damaged.
     """
-    file, manifest_file = run.path / "clusters" / MANIFEST, run.path / "pool" / MANIFEST
-    if not (file.is_file() and manifest_file.is_file()):
+    clusters_file = run.path / "clusters" / MANIFEST
+    pool_file = run.path / "pool" / MANIFEST
+    if not (clusters_file.is_file() and pool_file.is_file()):
         return []
-    manifest = read_object(file)
-    with reading(file):
-        clusters, names, source = (
-            manifest["k"],
-            manifest["names"],
-            manifest["depends_on"].get("pool"),
-        )
-    if source != read_object(manifest_file).get("fingerprint"):
+    manifest = read_object(clusters_file)
+    with reading(clusters_file):
+        k = manifest["k"]
+        names = manifest["names"]
+        pool = manifest["depends_on"].get("pool")
+    if pool != read_object(pool_file).get("fingerprint"):
         return []
     weights = next(iter(weight_folders(run.path).values()), None)
-    units, weight_sums = amounts_by_cluster(run.path / "clusters", weights, clusters)
-    clusters_of_pool = pd.DataFrame(
-        {"cluster": range(clusters), "name": names, "units": units, "selected": weight_sums}
-    )
-    table = pool_table(clusters_of_pool)
-    answer = f"The pool has {clusters} clusters; clusters.html describes them."
+    units, weight_sums = amounts_by_cluster(run.path / "clusters", weights, k)
+    clusters = {"cluster": range(k), "name": names, "units": units, "selected": weight_sums}
+    table = pool_table(pd.DataFrame(clusters))
+    answer = f"The pool has {k} clusters; clusters.html describes them."
     if weights is not None and not table.frame["share_of_selected"].notna().all():
         answer += " The weights select nothing, or belong to other units than the clusters."
     return [Section("What is the pool made of?", answer, (), (table,))]
@@ -61,23 +61,24 @@ def amounts_by_cluster(
         Counts, int64 of shape (k,); and sums, float64 of shape (k,), NaN without weights or if the
         weights belong to other units.
     """
-    parts, weight_parts = part_files(clusters), part_files(weights) if weights else []
-    units, weight_sums, is_same = (
-        np.zeros(k, dtype=np.int64),
-        np.zeros(k),
-        len(parts) == len(weight_parts),
-    )
+    parts = part_files(clusters)
+    weight_parts = part_files(weights) if weights else []
+    units = np.zeros(k, dtype=np.int64)
+    weight_sums = np.zeros(k)
+    are_same_units = len(parts) == len(weight_parts)
     for index, part in enumerate(parts):
         assignments = read_columns(part, [*KEY, "cluster"])
         labels = assignments["cluster"].to_numpy()
         units += np.bincount(labels, minlength=k)
-        if is_same:
-            weight_rows = read_columns(weight_parts[index], [*KEY, "weight"])
-            is_same = assignments.select(KEY).equals(weight_rows.select(KEY))
-            weight_sums += (
-                np.bincount(labels, weight_rows["weight"].to_numpy(), k) if is_same else 0
-            )
-    return units, weight_sums if is_same else np.full(k, np.nan)
+        if not are_same_units:
+            continue
+        weight_rows = read_columns(weight_parts[index], [*KEY, "weight"])
+        are_same_units = assignments.select(KEY).equals(weight_rows.select(KEY))
+        if are_same_units:
+            weight_sums += np.bincount(labels, weight_rows["weight"].to_numpy(), k)
+    if not are_same_units:
+        weight_sums = np.full(k, np.nan)
+    return units, weight_sums
 
 
 def pool_table(pool: pd.DataFrame) -> Table:
@@ -90,8 +91,12 @@ def pool_table(pool: pd.DataFrame) -> Table:
     frame["share_of_its_units_selected"] = pool["selected"] / pool["units"].clip(lower=1)
     frame["share_of_selected"] = pool["selected"] / pool["selected"].sum()
     frame = frame.sort_values(["share_of_selected", "units"], ascending=False, kind="stable")
-    columns = (*decimals(0, "cluster"), *text_columns("name"), *decimals(0, "units"))
-    columns += shares("share_of_units", "share_of_its_units_selected", "share_of_selected")
+    columns = (
+        *decimals(0, "cluster"),
+        *text_columns("name"),
+        *decimals(0, "units"),
+        *shares("share_of_units", "share_of_its_units_selected", "share_of_selected"),
+    )
     caption = (
         "Clusters with their most distinctive words; shares of units. Selected: the sum of weights."
     )

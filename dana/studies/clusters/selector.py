@@ -18,7 +18,8 @@ from dana.studies.clusters.model import FittedClusters, fit_clusters
 from dana.studies.clusters.settings import ClusterSettings
 
 SAMPLE = "clusters"
-UNITS_EACH = 2  # fewest units of a cluster per principal component, on average; with less, components are dropped
+# Fewest units of a cluster per principal component, on average; with less, components are dropped.
+UNITS_EACH = 2
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ class ClustersSelector(Selector):
 
     s(u) = -log Σ_k r_k(u) p_k, in nats, with r_k(u) the responsibility of cluster k for the unit
     and p_k the target's share of the cluster: p_k = (Σ_t r_k(t) + smoothing / K) / (T + smoothing)
-    over T target units and K clusters. A cluster without target units has a share above 0, so no score
-    exceeds log(K (T + smoothing) / smoothing).
+    over T target units and K clusters. A cluster without target units has a share above 0, so no
+    score exceeds log(K (T + smoothing) / smoothing).
 
     The mixture is fitted to pool text alone, so a unit gets the same score inside and outside
     the fitted sample. If the sample is small, fewer components are used, so that a cluster has two
@@ -45,8 +46,8 @@ class ClustersSelector(Selector):
         geometry: Geometry spec; None for the run's.
 
     References:
-        Aharoni and Goldberg 2020, Unsupervised domain clusters in pretrained language models, section 2 (the
-        clusters); selecting by them is our own.
+        Aharoni and Goldberg 2020, Unsupervised domain clusters in pretrained language models,
+        section 2 (the clusters); selecting by them is our own.
     """
 
     k: int | str = 10
@@ -96,12 +97,11 @@ class ClustersSelector(Selector):
             {"name": name, "task_share": float(part)}
             for name, part in zip(names, share, strict=True)
         ]
-        return FittedClustersSelector(
-            self, clusters, {"components": settings.pca, "clusters": rows}
-        )
+        notes = {"components": settings.pca, "clusters": rows}
+        return FittedClustersSelector(self, clusters, notes)
 
     def _components(self, units: int) -> int:
-        """Return the number of components, `pca` or fewer if a sample of so many units is too small for it."""
+        """Return the number of components: `pca`, or fewer if there are too few units for it."""
         max_clusters = max(self._settings(self.pca).candidates)
         return min(self.pca, max(2, units // (UNITS_EACH * max_clusters)))
 
@@ -127,9 +127,8 @@ class FittedClustersSelector(FittedSelector):
     def score_units(self, units: Units) -> np.ndarray:
         if not len(units):
             return np.zeros(0)
-        responsibilities = self.clusters.assign(
-            self.selector.settings.embed(units.texts)
-        ).responsibilities
+        vectors = self.selector.settings.embed(units.texts)
+        responsibilities = self.clusters.assign(vectors).responsibilities
         share = np.array([row["task_share"] for row in self.notes["clusters"]])
         return np.maximum(-np.log((responsibilities * share).sum(1)), 0)
 

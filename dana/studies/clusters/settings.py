@@ -64,12 +64,11 @@ class ClusterSettings:
         return CANDIDATES if self.is_auto else tuple(sorted(int(k) for k in self.k))
 
     def identity(self) -> dict[str, Any]:
-        """Return plain values for a fingerprint, without ``true_domains``, which changes no cluster.
+        """Return plain values for a fingerprint.
 
-        The caller adds the encoder.
+        ``true_domains`` is not among them, as it changes no cluster. The caller adds the encoder.
         """
-        return {
-            key: value
-            for key, value in asdict(self).items()
-            if key not in ("true_domains", "encoder")
-        }
+        values = asdict(self)
+        del values["true_domains"]
+        del values["encoder"]
+        return values

@@ -1,4 +1,4 @@
-"""``clusters``: fit clusters to a sample of the pool, assign every unit shard by shard, write a page."""
+"""Fit clusters to a sample of the pool, assign every unit shard by shard, and write a page."""
 
 import shutil
 from collections.abc import Iterator
@@ -16,7 +16,6 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger, progress, report_ticks
 from dana.core.rng import derive_seed
 from dana.core.schemas import UNIT, table_schema, write_parts
-from dana.core.text_table import tabulate
 from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import Units
 from dana.report.page import write_page
@@ -32,6 +31,7 @@ from dana.studies.clusters.domains import true_domains
 from dana.studies.clusters.model import FittedClusters
 from dana.studies.clusters.page import cluster_report, read_clusters
 from dana.studies.clusters.settings import ClusterSettings
+from dana.studies.frame_text import frame_text
 from dana.weighting.settings import parse_balance
 
 log = get_logger(__name__)
@@ -71,16 +71,13 @@ class Clustering(ShardedTable):
     @property
     def depends_on(self) -> dict[str, Any]:
         """Inputs of the fingerprint."""
-        cut = {
-            key: value
-            for key, value in self.selection.cut().items()
-            if key not in ("max_target_units", "min_words")
-        }
-        space = {"encoder": self._context.encoder_identity(), "geometry": self.selection.geometry}
+        of_targets = ("max_target_units", "min_words")
+        cut = {key: value for key, value in self.selection.cut().items() if key not in of_targets}
         return {
             "pool": self.pool.artifact.fingerprint,
             "selection": cut,
-            **space,
+            "encoder": self._context.encoder_identity(),
+            "geometry": self.selection.geometry,
             "clusters": self.settings.identity(),
         }
 
@@ -118,35 +115,31 @@ class Clustering(ShardedTable):
             "k": description.k,
             "reason": description.reason,
             "names": description.names,
+            "map_variance": description.variance,
         }
-        draft.notes["map_variance"] = description.variance
 
     def join(self, draft: Draft, mixture: Artifact, shards: Iterator[pa.Table]) -> int:
         shutil.copytree(mixture.path / FOLDER, draft.path / FOLDER)
-        draft.notes |= {
-            key: mixture.manifest[key] for key in ("k", "reason", "names", "map_variance")
-        }
+        for key in ("k", "reason", "names", "map_variance"):
+            draft.notes[key] = mixture.manifest[key]
         return write_parts(shards, draft.path, SCHEMA)
 
 
 def steps(settings: RunSettings, texts: RunSettings) -> Iterator[Step]:
-    """Yield the step of ``dana run`` that clusters the pool, if an arm's budget is balanced over clusters.
+    """Yield the step of ``dana run`` that clusters the pool.
+
+    There is one only if an arm's budget is balanced over clusters.
 
     Args:
         settings: Settings of the run.
         texts: The part of them that reading uses.
     """
-    weights = [arm.weigh for arm in settings.described_arms if arm.weigh and arm.weigh.balance]
-    if any(parse_balance(str(weigh.balance)).table == "clusters" for weigh in weights):
-        cluster_settings = replace(
-            texts, selection=settings.selection, **{"clusters": settings.section("clusters")}
-        )
-        yield Step(
-            "clusters",
-            f"{__name__}:run_clusters",
-            {"settings": cluster_settings, "is_named": False},
-            ("texts",),
-        )
+    balances = [arm.weigh.balance for arm in settings.described_arms if arm.weigh]
+    if any(parse_balance(str(balance)).table == "clusters" for balance in balances if balance):
+        sections = {"clusters": settings.section("clusters")}
+        cluster_settings = replace(texts, selection=settings.selection, **sections)
+        arguments = {"settings": cluster_settings, "is_named": False}
+        yield Step("clusters", f"{__name__}:run_clusters", arguments, ("texts",))
 
 
 def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
@@ -164,21 +157,25 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
         ConfigError: If there is no pool text, or a true domain is not among its sources.
         DataError: If it has too few units for so many clusters.
     """
-    clusters, out = settings.section("clusters"), Path(settings.out)
-    usual = (
-        "minilm" if settings.selection.encoder == Selection.encoder else settings.selection.encoder
-    )
-    selection = replace(settings.selection, encoder=clusters.encoder or usual)
+    clusters = settings.section("clusters")
+    out = Path(settings.out)
+    encoder = clusters.encoder
+    if not encoder:
+        is_default = settings.selection.encoder == Selection.encoder
+        encoder = "minilm" if is_default else settings.selection.encoder
+    selection = replace(settings.selection, encoder=encoder)
     selection.splitter()  # fail on unknown names before any text is read
     selection.context("").encoder_identity()
     pool = open_pool(settings, is_named)
     domains = true_domains(clusters.true_domains, pool.artifact.manifest["counts"]["by_source"])
     artifact = Clustering(pool, selection, clusters, out / "clusters").run()
-    on_rank_0(
-        lambda: write_page(
-            cluster_report(out.resolve().name, *read_clusters(artifact), domains), out, "clusters"
-        )
-    )
+
+    def describe() -> Path:
+        description, units = read_clusters(artifact)
+        report = cluster_report(out.resolve().name, description, units, domains)
+        return write_page(report, out, "clusters")
+
+    on_rank_0(describe)
     return artifact
 
 
@@ -188,10 +185,5 @@ def clusters_text(out: Path) -> str:
     Args:
         out: Folder of the run, after :func:`run_clusters`.
     """
-    rows = pd.read_csv(out / "tables" / "clusters.csv", keep_default_na=False).to_dict("records")
-    return tabulate(
-        [
-            {name: row[name] for name in ("cluster", "units", "share", "name", "sources")}
-            for row in rows
-        ]
-    )
+    table = pd.read_csv(out / "tables" / "clusters.csv", keep_default_na=False)
+    return frame_text(table[["cluster", "units", "share", "name", "sources"]])

@@ -52,11 +52,8 @@ def _compare(args: argparse.Namespace) -> None:
 
     settings = settings_from(args)
     if args.dry_run:
-        print(
-            "\n".join(
-                f"{state:<8} {step}" for step, state in plan_compare(settings).states().items()
-            )
-        )
+        for step, state in plan_compare(settings).states().items():
+            print(f"{state:<8} {step}")
     else:
         path = run_compare(settings, args.remake)
         print(f"{summary_text(path)}\n\nwritten: {path}")

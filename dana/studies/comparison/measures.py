@@ -1,4 +1,4 @@
-"""Measure the text that a selector selects: recall of plants with its ceiling, sources, perplexity, length."""
+"""Measure the text that a selector selects: recall of plants, sources, perplexity, length."""
 
 import time
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ from dana.studies.comparison.planting import PLANTED
 from dana.studies.comparison.settings import COUNTED, ORACLE
 from dana.weighting.settings import parse_amount
 
-MEASURES, RANKED, COST = "measures.csv", "documents.parquet", "cost.json"
+MEASURES = "measures.csv"
+RANKED = "documents.parquet"
+COST = "cost.json"
 REPLICATES = 500
-ORDER, LEAST = (
-    3,
-    2,
-)  # order of the n-gram models; smallest count of a word of their vocabulary in the pool
+ORDER = 3  # of the n-gram models
+LEAST = 2  # smallest count of a word of their vocabulary in the pool
 
 
 def best_documents(scores: np.ndarray, words: np.ndarray, budget: str) -> np.ndarray:
@@ -50,8 +50,10 @@ def best_documents(scores: np.ndarray, words: np.ndarray, budget: str) -> np.nda
     order = np.argsort(scores, kind="stable")
     if kind == "tokens":
         count = int(np.searchsorted(np.cumsum(words[order]), amount, side="right"))
+    elif kind == "share":
+        count = round(amount * words.size)
     else:
-        count = min(words.size, round(amount * words.size if kind == "share" else amount))
+        count = round(amount)
     return order[: max(1, count)]
 
 
@@ -66,13 +68,16 @@ def planted_precision(scores: np.ndarray, is_plant: np.ndarray, count: int) -> f
         count: Number of documents, at least 1.
     """
     threshold = np.partition(scores, count - 1)[count - 1]
-    below, ties = scores < threshold, scores == threshold
-    plants = is_plant[below].sum() + (count - below.sum()) * is_plant[ties].mean()
+    is_below = scores < threshold
+    is_tie = scores == threshold
+    plants = is_plant[is_below].sum() + (count - is_below.sum()) * is_plant[is_tie].mean()
     return float(plants / count)
 
 
 def ranking_measures(scores: np.ndarray, is_plant: np.ndarray) -> dict[str, float]:
-    """Measure a ranking: precision at R (R = number of plants), AUROC, average precision, and the share of plants.
+    """Measure a ranking: precision at R, AUROC, average precision, and the share of plants.
+
+    R is the number of plants.
 
     Args:
         scores: float64 of shape (documents,); higher is more foreign.
@@ -87,9 +92,9 @@ def ranking_measures(scores: np.ndarray, is_plant: np.ndarray) -> dict[str, floa
 
 
 def budget_measures(scores: np.ndarray, is_plant: np.ndarray, count: int) -> dict[str, float]:
-    """Compute precision and recall of the plants among the `count` best documents, each with its ceiling.
+    """Compute precision and recall of the plants among the `count` best documents.
 
-    The ceilings are min(1, plants / count) and min(1, count / plants).
+    Each comes with its ceiling. The ceilings are min(1, plants / count) and min(1, count / plants).
     """
     plants = int(is_plant.sum())
     precision = planted_precision(scores, is_plant, count)
@@ -102,11 +107,11 @@ def budget_measures(scores: np.ndarray, is_plant: np.ndarray, count: int) -> dic
 
 
 def precision_interval(scores: Sequence[np.ndarray], is_plant: np.ndarray) -> tuple[float, float]:
-    """Compute the 95 % bootstrap interval of the mean precision at R over the documents of the pool.
+    """Compute the 95 % bootstrap interval of the mean precision at R.
 
-    All rankings share the documents of a replicate, so the interval includes the variance that
-    seeds have in common. R is the number of plants in a replicate; ties are in the order of the
-    pool.
+    The bootstrap draws documents of the pool. All rankings share the documents of a replicate, so
+    the interval includes the variance that seeds have in common. R is the number of plants in a
+    replicate; ties are in the order of the pool.
 
     Args:
         scores: Scores of the same pool by each seed, shape (documents,) each.
@@ -117,11 +122,14 @@ def precision_interval(scores: Sequence[np.ndarray], is_plant: np.ndarray) -> tu
     for values in scores:
         order = np.argsort(values, kind="stable")
         times = draws[:, order]
-        plants, sizes = np.cumsum(times * is_plant[order], axis=1), np.cumsum(times, axis=1)
-        last = np.minimum((sizes < plants[:, -1:]).sum(1), is_plant.size - 1)[:, None]
-        means += (
-            np.take_along_axis(plants, last, 1) / np.maximum(np.take_along_axis(sizes, last, 1), 1)
-        )[:, 0]
+        # Plants and documents up to each rank of the ranking, shape (replicates, documents).
+        plants = np.cumsum(times * is_plant[order], axis=1)
+        sizes = np.cumsum(times, axis=1)
+        # The rank that reaches R documents, shape (replicates, 1).
+        rank = np.minimum((sizes < plants[:, -1:]).sum(1), is_plant.size - 1)[:, None]
+        plants_at_r = np.take_along_axis(plants, rank, 1)
+        size_at_r = np.take_along_axis(sizes, rank, 1)
+        means += (plants_at_r / np.maximum(size_at_r, 1))[:, 0]
     return percentile_interval(means / len(scores))
 
 
@@ -143,10 +151,12 @@ class PoolWords:
         self._documents = self._vocabulary.encode(texts)
 
     def measures(self, rows: np.ndarray) -> dict[str, float]:
-        """Measure selected documents: number of documents and words, mean length over the pool's, perplexity.
+        """Measure selected documents.
 
-        Perplexity per word of the held-out target text under a 3-gram model of the selected text;
-        lower is nearer the task.
+        Returns:
+            Number of documents and words; their mean length over the pool's; and the perplexity per
+            word of the held-out target text under a 3-gram model of the selected text, which is
+            lower for text nearer the task.
 
         Args:
             rows: Indices of the selected documents, ascending.
@@ -178,14 +188,22 @@ def score_pool(
             scoring.
     """
     built = build_selector(selector, detector, selection)
-    texts = TargetText.open(target), PoolText.open(pool)
-    scoring = Scoring(*texts, selection, built, folder, selector, allowed=True)
+    scoring = Scoring(
+        TargetText.open(target),
+        PoolText.open(pool),
+        selection,
+        built,
+        folder,
+        selector,
+        allowed=True,
+    )
     if not scoring.is_done:
-        begun = time.process_time()
+        start = time.process_time()
         fit = scoring.prepare()
-        between = time.process_time()
+        fitted_at = time.process_time()
         scoring.score(fit, Share())
-        seconds = {"fit_seconds": between - begun, "score_seconds": time.process_time() - between}
+        end = time.process_time()
+        seconds = {"fit_seconds": fitted_at - start, "score_seconds": end - fitted_at}
         write_json(folder.with_name(COST), seconds)
     return scoring.run()
 
@@ -193,7 +211,9 @@ def score_pool(
 def measure_stage(
     pool: Path, target: Path, scores: Path | None, budgets: list[str], folder: Path
 ) -> Artifact:
-    """Measure the text that a selector selects from a pool at every budget. Holds the pool in memory.
+    """Measure the text that a selector selects from a pool at every budget.
+
+    Holds the pool in memory.
 
     Args:
         pool: Folder of a pool; documents whose source ends in ``(planted)`` are plants.
@@ -215,26 +235,22 @@ def measure_stage(
         documents = read_table(pool, ["doc_id", "source", "text"]).to_pandas()
         held_out = read_table(target / "held_out", ["text"])["text"].to_pylist()
         text = PoolWords(documents["text"].tolist(), held_out)
-        is_plant, sources = (
-            documents["source"].str.endswith(PLANTED).to_numpy(),
-            documents["source"].to_numpy(str),
-        )
-        values = (
-            document_scores(scores, documents["doc_id"].tolist())
-            if scores
-            else np.where(is_plant, 0.0, 1.0)
-        )
-        rows = [
-            ("", metric, "", value) for metric, value in ranking_measures(values, is_plant).items()
-        ]
+        sources = documents["source"].to_numpy(str)
+        is_plant = documents["source"].str.endswith(PLANTED).to_numpy()
+        values = np.where(is_plant, 0.0, 1.0)
+        if scores:
+            values = document_scores(scores, documents["doc_id"].tolist())
+        rows = []
+        for metric, value in ranking_measures(values, is_plant).items():
+            rows.append(("", metric, "", value))
         for budget in budgets:
             selection = np.sort(best_documents(values, text.words, budget))
             measures = budget_measures(values, is_plant, selection.size) | text.measures(selection)
-            rows += [(budget, metric, "", value) for metric, value in measures.items()]
-            rows += [
-                (budget, "source_share", name, (sources[selection] == name).mean())
-                for name in np.unique(sources)
-            ]
+            for metric, value in measures.items():
+                rows.append((budget, metric, "", value))
+            for source in np.unique(sources):
+                share = (sources[selection] == source).mean()
+                rows.append((budget, "source_share", source, share))
         frame = pd.DataFrame(rows, columns=["budget", "metric", "detail", "value"])
         write_text(draft.path / MEASURES, csv_text(frame))
         ranking = documents[["doc_id", "source"]].assign(planted=is_plant, score=values)
@@ -249,11 +265,14 @@ def measure_stage(
 
 
 def document_scores(scores: Path, ids: list[str]) -> np.ndarray:
-    """Average the scores of each document's units, float64 of shape (documents,); infinite for one without units.
+    """Average the scores of each document's units.
 
     Args:
         scores: Folder of a scores table.
         ids: Ids of the documents.
+
+    Returns:
+        float64 of shape (documents,); infinite for a document without units.
     """
     units = read_table(scores, ["doc_id", "score"]).to_pandas()
     return units.groupby("doc_id")["score"].mean().reindex(ids, fill_value=np.inf).to_numpy()

@@ -1,10 +1,10 @@
-"""Split a task's texts into plants, held-out text and text to fit on; hide the plants in a pool of other text.
+"""Split a task's texts into plants and text to fit on, and hide the plants in a pool of other text.
 
 Three shortcuts are closed. Memory: plants and held-out texts have no near duplicates in each other
-or in the text to fit on. Surface: target text is often tokenised, lower-cased, or has marked entities
-and masked numbers, which a selector of n-grams would find, so all text is normalised. Length: every
-piece of pool text is cut to the length of a plant, so that both have the same distribution of
-lengths. No two pieces are of one document.
+or in the text to fit on. Surface: target text is often tokenised, lower-cased, or has marked
+entities and masked numbers, which a selector of n-grams would find, so all text is normalised.
+Length: every piece of pool text is cut to the length of a plant, so that both have the same
+distribution of lengths. No two pieces are of one document.
 """
 
 import html
@@ -38,24 +38,26 @@ MOST_OTHERS = 6000  # pieces of pool text where no number is given
 TOLERANCE = 0.2  # relative excess of length above which words are cut off the end of a piece
 LOWER_CASED = 0.005  # share of capitals among letters below which a task counts as lower-cased
 # Replacements in every text, in this order.
-REPLACED = MARKERS + [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r"``|''|[\"“”„«»]", " "),  # dropped: a spaced mark no longer tells its side
-        (r"[’‘`´]", "'"),
-        (r"@(?:\s*[.,]\s*@)*|\d+(?:\s?[.,]\s?\d+)*", "0"),  # rct writes "@" or "@.@" for a number
-        (r"\s*(?:--+|–|—)\s*|\s+-\s+", " - "),
-        (r"\s+", " "),
-        (r"(?i:(?<=\w)\s+(?=(?:n't|'(?:s|re|ve|ll|d|m|t))\b))", ""),  # before clitics
-        (r"\s+(?=[,.;:!?%)\]}])", ""),
-        (r"(?<=[(\[{$])\s+", ""),
-    )
+REPLACED = [
+    *MARKERS,
+    # Double quotation marks are dropped: a spaced mark no longer tells its side.
+    (re.compile(r"``|''|[\"“”„«»]"), " "),
+    (re.compile(r"[’‘`´]"), "'"),
+    # Numbers; rct writes "@" or "@.@" for one.
+    (re.compile(r"@(?:\s*[.,]\s*@)*|\d+(?:\s?[.,]\s?\d+)*"), "0"),
+    (re.compile(r"\s*(?:--+|–|—)\s*|\s+-\s+"), " - "),
+    (re.compile(r"\s+"), " "),
+    # Spaces before clitics, before closing and after opening marks.
+    (re.compile(r"(?i:(?<=\w)\s+(?=(?:n't|'(?:s|re|ve|ll|d|m|t))\b))"), ""),
+    (re.compile(r"\s+(?=[,.;:!?%)\]}])"), ""),
+    (re.compile(r"(?<=[(\[{$])\s+"), ""),
 ]
 
 
 def is_lower_cased(texts: Iterable[str]) -> bool:
-    """Tell whether a task is distributed lower-cased: fewer than 5 in 1,000 letters are capitals."""
-    letters = capitals = 0
+    """Tell whether a task is distributed lower-cased: fewer than 5 in 1,000 letters are capital."""
+    letters = 0
+    capitals = 0
     for text in texts:
         letters += sum(map(str.isalpha, text))
         capitals += sum(map(str.isupper, text))
@@ -102,9 +104,8 @@ def split_texts(
     plain = [replace(document, text=normalise_surface(document.text, lower)) for document in texts]
     plain = [document for document in plain if words(document.text)]
     distinct = distinct_rows([document.text for document in plain])
-    sample = [
-        plain[row] for row in generator(0, "comparison", "texts").permutation(distinct)[:MOST]
-    ]
+    rows = generator(0, "comparison", "texts").permutation(distinct)
+    sample = [plain[row] for row in rows[:MOST]]
     if len(sample) < 4 * LEAST:
         raise DataError(
             f"task {task}: expected at least {4 * LEAST} distinct texts, got {len(sample)}"
@@ -116,12 +117,12 @@ def split_texts(
     order = order[np.argsort(sizes[order] > LARGE, kind="stable")]
     plant_count = min(plants, sizes.size // 4)
     test_count = plant_count + max(LEAST, plant_count // 2)
-    _, firsts = np.unique(groups, return_index=True)
-    remaining = np.isin(groups, order[test_count:])
+    _, first_of_group = np.unique(groups, return_index=True)
+    fit_rows = np.flatnonzero(np.isin(groups, order[test_count:]))
     parts = {
-        "plants": [sample[firsts[group]] for group in order[:plant_count]],
-        "held_out": [sample[firsts[group]] for group in order[plant_count:test_count]],
-        "fit": [document for document, is_left in zip(sample, remaining, strict=True) if is_left],
+        "plants": [sample[row] for row in first_of_group[order[:plant_count]]],
+        "held_out": [sample[row] for row in first_of_group[order[plant_count:test_count]]],
+        "fit": [sample[row] for row in fit_rows],
     }
     for name, part in parts.items():
         if len(part) < LEAST:
@@ -140,11 +141,14 @@ def sample_fit(fit: Sequence[Document], size: int, seed: int) -> list[Document]:
         size: Number of texts.
         seed: Seed of the draw.
     """
-    return [fit[row] for row in generator(seed, "comparison", "fit").permutation(len(fit))[:size]]
+    order = generator(seed, "comparison", "fit").permutation(len(fit))
+    return [fit[row] for row in order[:size]]
 
 
 def shares_of(available: Mapping[str, int], count: int) -> dict[str, int]:
-    """Distribute pieces over sources as evenly as their numbers of documents allow, one piece per document.
+    """Distribute pieces over sources as evenly as their numbers of documents allow.
+
+    A document gives one piece.
 
     Args:
         available: Number of documents of each source.
@@ -153,19 +157,22 @@ def shares_of(available: Mapping[str, int], count: int) -> dict[str, int]:
     Raises:
         DataError: If there are fewer documents than pieces.
     """
-    if sum(available.values()) < count:
+    documents = sum(available.values())
+    if documents < count:
         raise DataError(
-            f"others={count}: must be at most {sum(available.values())}, the number of pool documents"
+            f"others={count}: must be at most {documents}, the number of pool documents"
         )
     shares: dict[str, int] = {}
-    for position, source in enumerate(sorted(available, key=lambda name: (available[name], name))):
+    # The smallest source first: what it lacks is shared by the others.
+    for source in sorted(available, key=lambda name: (available[name], name)):
         remaining = count - sum(shares.values())
-        shares[source] = min(available[source], round(remaining / (len(available) - position)))
+        sources_left = len(available) - len(shares)
+        shares[source] = min(available[source], round(remaining / sources_left))
     return shares
 
 
 def choose_documents(sizes: np.ndarray, lengths: np.ndarray, source: str) -> np.ndarray:
-    """Draw a document for each piece, at random among those that are long enough, without replacement.
+    """Draw a document for each piece without replacement, among those that are long enough.
 
     Args:
         sizes: Words of each document of a source, int64 of shape (documents,).
@@ -179,18 +186,17 @@ def choose_documents(sizes: np.ndarray, lengths: np.ndarray, source: str) -> np.
     order = generator(0, "comparison", "documents", source).permutation(sizes.size)
     free = np.ones(sizes.size, dtype=bool)
     rows = np.empty(lengths.size, dtype=np.int64)
-    for piece in np.argsort(
-        -lengths, kind="stable"
-    ):  # the longest first: few documents are long enough
+    # The longest piece first, as few documents are long enough for it.
+    for piece in np.argsort(-lengths, kind="stable"):
         fits = free[order] & (sizes[order] >= lengths[piece])
-        row = order[fits.argmax()] if fits.any() else int(np.where(free, sizes, -1).argmax())
+        row = order[fits.argmax()] if fits.any() else np.where(free, sizes, -1).argmax()
         free[row] = False
         rows[piece] = row
     return rows
 
 
 def cut_to(text: str, length: int, language: str = "en") -> str:
-    """Cut a document to the run of consecutive sentences whose number of words is nearest to a target.
+    """Cut a document to the run of sentences whose number of words is nearest to a target.
 
     Words are cut off the end if the run is over a fifth too long. Ties: the first run.
 
@@ -202,23 +208,26 @@ def cut_to(text: str, length: int, language: str = "en") -> str:
     spans = sentences(text, language)
     if not spans:
         return text
-    before = np.cumsum(
-        [0, *(len(text[start:end].split()) for start, end in spans)]
-    )  # words before each sentence
-    runs = [
-        (first, last)
-        for first, end in enumerate(np.searchsorted(before, before[:-1] + length).tolist())
-        for last in (end - 1, end)  # the longest run that is shorter, and the shortest that is not
-        if first < last <= len(spans)
-    ]
-    sizes = [before[last] - before[first] for first, last in runs]
-    nearest = min(
-        range(len(runs)),
-        key=lambda row: (sizes[row] < length * (1 - TOLERANCE), abs(sizes[row] - length)),
-    )
-    first, last = runs[nearest]
-    piece = text[spans[first][0] : spans[last - 1][1]].split()
-    return " ".join(piece if len(piece) <= length * (1 + TOLERANCE) else piece[:length])
+    sizes = [len(text[start:end].split()) for start, end in spans]
+    before = np.cumsum([0, *sizes])  # words before each sentence, and in all
+    ends = np.searchsorted(before, before[:-1] + length).tolist()
+    runs = []  # first sentence, and the one after the last
+    for first, end in enumerate(ends):
+        # The longest run that is shorter than the target, and the shortest that is not.
+        for after in (end - 1, end):
+            if first < after <= len(spans):
+                runs.append((first, after))
+
+    def distance(run: tuple[int, int]) -> tuple[bool, int]:
+        first, after = run
+        size = int(before[after] - before[first])
+        return size < length * (1 - TOLERANCE), abs(size - length)
+
+    first, after = min(runs, key=distance)
+    piece = text[spans[first][0] : spans[after - 1][1]].split()
+    if len(piece) > length * (1 + TOLERANCE):
+        piece = piece[:length]
+    return " ".join(piece)
 
 
 def planted_pool_of(
@@ -252,44 +261,56 @@ def planted_pool_of(
     if others is None:
         others = min(MOST_OTHERS, sum(available.values()))
     shares = shares_of(available, others)
-    sizes = {
-        name: np.array([len(document.text.split()) for document in by_source[name]])
-        for name in sorted(by_source)
-    }
-    length_limit = min(
-        int(np.sort(size)[-max(1, min(shares[name], size.size // 2))])
-        for name, size in sizes.items()
-    )
-    planted = [
-        replace(
-            plant,
-            source=f"{plant.source}{PLANTED}",
-            text=cut_to(plant.text, length_limit, language),
-        )
-        for plant in plants
-    ]
-    lengths = np.sort([len(plant.text.split()) for plant in planted])
-    word_sets = {words(plant.text) for plant in planted}
-    for source, documents in sizes.items():
-        # Stratified sample of the plants' lengths, so that each source has their distribution.
-        share = shares[source]
-        quantiles = (
-            np.arange(share) + generator(0, "comparison", "lengths", source).random(share)
-        ) / max(1, share)
-        piece_lengths = lengths[(quantiles * lengths.size).astype(np.int64)]
-        rows = choose_documents(documents, piece_lengths, source)
+    sizes = {name: _word_counts(by_source[name]) for name in sorted(by_source)}
+    longest = min(_matched_length(sizes[name], shares[name]) for name in sizes)
+    planted = []
+    for plant in plants:
+        text = cut_to(plant.text, longest, language)
+        planted.append(replace(plant, source=f"{plant.source}{PLANTED}", text=text))
+    lengths = np.sort(_word_counts(planted))
+    wordings = {words(plant.text) for plant in planted}
+    for source, source_sizes in sizes.items():
+        piece_lengths = _piece_lengths(lengths, shares[source], source)
+        rows = choose_documents(source_sizes, piece_lengths, source)
         for length, row in zip(piece_lengths.tolist(), rows, strict=True):
+            document = by_source[source][row]
             # Cut before normalisation, which removes the capitals and digits that sentences are
             # split by.
-            text = normalise_surface(cut_to(by_source[source][row].text, length, language), lower)
-            if (key := words(text)) and key not in word_sets:
-                word_sets.add(key)
-                planted.append(replace(by_source[source][row], text=text))
-    by_id = {
-        (doc_id := document_id("pool", document.text)): replace(document, doc_id=doc_id)
-        for document in planted
-    }
+            text = normalise_surface(cut_to(document.text, length, language), lower)
+            wording = words(text)
+            if wording and wording not in wordings:
+                wordings.add(wording)
+                planted.append(replace(document, text=text))
+    by_id = {}
+    for document in planted:
+        doc_id = document_id("pool", document.text)
+        by_id[doc_id] = replace(document, doc_id=doc_id)
     return [by_id[doc_id] for doc_id in sorted(by_id)]
+
+
+def _word_counts(documents: Sequence[Document]) -> np.ndarray:
+    return np.array([len(document.text.split()) for document in documents])
+
+
+def _matched_length(sizes: np.ndarray, share: int) -> int:
+    """Return the length that enough documents of a source have: its pieces, or half of them."""
+    enough = max(1, min(share, sizes.size // 2))
+    return int(np.sort(sizes)[-enough])
+
+
+def _piece_lengths(lengths: np.ndarray, count: int, source: str) -> np.ndarray:
+    """Draw the lengths of a source's pieces: a stratified sample of the plants' lengths.
+
+    So each source has the distribution of the plants.
+
+    Args:
+        lengths: Words of each plant, ascending.
+        count: Number of pieces.
+        source: Name of the source, which decides the draw.
+    """
+    jitter = generator(0, "comparison", "lengths", source).random(count)
+    quantiles = (np.arange(count) + jitter) / max(1, count)
+    return lengths[(quantiles * lengths.size).astype(np.int64)]
 
 
 def plant_stage(
@@ -309,38 +330,48 @@ def plant_stage(
     """
     depends_on: dict[str, object] = {"task": task, "plants": plants}
     files: list[Any] = []
-    card = None if task.startswith(SOURCE) else find_task(task)
-    if task.startswith(SOURCE):
+    is_source = task.startswith(SOURCE)
+    card = None if is_source else find_task(task)
+    if is_source:
         depends_on["pool"] = open_artifact(pool, "pool").fingerprint
+    elif card:
+        files = card.files(data, ("train", "dev"))
+        depends_on |= {"files": source_digests(files), **card.text_identity}
     else:
-        files = card.files(data, ("train", "dev")) if card else find_files([task], pool.parent)
-        depends_on |= {
-            "files": source_digests(files),
-            **(card.text_identity if card else inputs.identity()),
-        }
+        files = find_files([task], pool.parent)
+        depends_on |= {"files": source_digests(files), **inputs.identity()}
+
+    def read_texts() -> list[Document]:
+        if is_source:
+            return _source_texts(pool, task.removeprefix(SOURCE))
+        fit, held_out = card_texts(card, data) if card else plain_texts(files, inputs, 0, Tally())
+        return [*fit, *held_out]
 
     def write(draft: Draft) -> None:
-        if task.startswith(SOURCE):
-            documents, source = list(iterate_documents(pool)), task.removeprefix(SOURCE)
-            texts = [document for document in documents if document.source == source]
-            if not texts:
-                near = suggestion(source, sorted({document.source for document in documents}))
-                raise ConfigError(f"task 'source:{source}': unknown source of the pool{near}")
-        else:
-            fit, held_out = (
-                card_texts(card, data) if card else plain_texts(files, inputs, 0, Tally())
-            )
-            texts = [*fit, *held_out]
+        texts = read_texts()
         lower = is_lower_cased(document.text for document in texts)
         parts = split_texts(texts, lower, plants, task)
         for name, documents in parts.items():
-            draft.counts[name] = write_parts(
-                document_tables(documents), draft.path / name, DOCUMENTS
-            )
+            tables = document_tables(documents)
+            draft.counts[name] = write_parts(tables, draft.path / name, DOCUMENTS)
         draft.counts["texts"] = len(texts)
         draft.notes["surface"] = {"lower": lower}
 
     return make(folder, "planting", depends_on, write)
+
+
+def _source_texts(pool: Path, source: str) -> list[Document]:
+    """Read the documents of one source of a pool.
+
+    Raises:
+        ConfigError: If the pool has no such source.
+    """
+    documents = list(iterate_documents(pool))
+    texts = [document for document in documents if document.source == source]
+    if not texts:
+        near = suggestion(source, sorted({document.source for document in documents}))
+        raise ConfigError(f"task 'source:{source}': unknown source of the pool{near}")
+    return texts
 
 
 def planted_pool_stage(
@@ -358,24 +389,24 @@ def planted_pool_stage(
     Raises:
         DataError: If there are too few documents.
     """
-    task, source_pool = open_artifact(planting, "planting"), open_artifact(pool, "pool")
+    task = open_artifact(planting, "planting")
     name = task.manifest["depends_on"]["task"]
     left_out = [name.removeprefix(SOURCE)] if name.startswith(SOURCE) else []
     depends_on = {
         "planting": task.fingerprint,
-        "pool": source_pool.fingerprint,
+        "pool": open_artifact(pool, "pool").fingerprint,
         "others": others or MOST_OTHERS,
+        "without": left_out,
+        "language": language,
     }
-    depends_on |= {"without": left_out, "language": language}
 
     def write(draft: Draft) -> None:
         documents = [
             document for document in iterate_documents(pool) if document.source not in left_out
         ]
         plants = list(iterate_documents(planting / "plants"))
-        planted = planted_pool_of(
-            plants, documents, task.manifest["surface"]["lower"], others, language
-        )
+        lower = task.manifest["surface"]["lower"]
+        planted = planted_pool_of(plants, documents, lower, others, language)
         count = sum(document.source.endswith(PLANTED) for document in planted)
         draft.counts |= {"documents": len(planted), "plants": count, "others": len(planted) - count}
         write_parts(document_tables(planted), draft.path, DOCUMENTS)
@@ -397,13 +428,12 @@ def fit_stage(planting: Path, folder: Path, size: int, seed: int) -> Artifact:
     depends_on = {"name": name, "planting": task.fingerprint, "size": size, "seed": seed}
 
     def write(draft: Draft) -> None:
-        fit = sample_fit(list(iterate_documents(planting / "fit")), size, seed)
-        for part, documents in (
-            ("fit", fit),
-            ("held_out", iterate_documents(planting / "held_out")),
-        ):
-            draft.counts[part] = write_parts(
-                document_tables(documents), draft.path / part, DOCUMENTS
-            )
+        parts: dict[str, Iterable[Document]] = {
+            "fit": sample_fit(list(iterate_documents(planting / "fit")), size, seed),
+            "held_out": iterate_documents(planting / "held_out"),
+        }
+        for name, documents in parts.items():
+            tables = document_tables(documents)
+            draft.counts[name] = write_parts(tables, draft.path / name, DOCUMENTS)
 
     return make(folder, "target", depends_on, write)

@@ -25,11 +25,15 @@ from dana.tasks.settings import Hygiene
 
 log = get_logger(__name__)
 
-PLANTING, MEASURES = "dana.studies.comparison.planting", "dana.studies.comparison.measures"
+# Modules with the stages of the steps.
+PLANTING = "dana.studies.comparison.planting"
+MEASURES = "dana.studies.comparison.measures"
 
 
 def run_compare(settings: RunSettings, remake: bool = False) -> Path:
-    """Run a comparison: make pools, score and measure them, collect the table; existing steps are reused.
+    """Run a comparison: make pools, score and measure them, and collect the table.
+
+    Existing steps are reused.
 
     Args:
         settings: Settings of the study.
@@ -50,14 +54,16 @@ def run_compare(settings: RunSettings, remake: bool = False) -> Path:
     execute(run, settings.jobs, remake=remake)
     path = write_comparison(run)
     table = pd.read_csv(path, dtype={"budget": str}, keep_default_na=False)
-    write_page(
-        comparison_report(out.resolve().name, table, pd.read_csv(out / SUMMARY)), out, "report"
-    )
+    report = comparison_report(out.resolve().name, table, pd.read_csv(out / SUMMARY))
+    write_page(report, out, "report")
     return path
 
 
 def plan_compare(settings: RunSettings) -> Run:
-    """Plan all steps. Tasks that are not read yet have only their reading steps, as their sizes are unknown."""
+    """Plan all steps.
+
+    Tasks that are not read yet have only their reading steps, as their sizes are unknown.
+    """
     _check(settings)
     steps = list(_plantings(settings))
     for task in _tasks(settings):
@@ -70,65 +76,76 @@ def plan_compare(settings: RunSettings) -> Run:
 
 def _tasks(settings: RunSettings) -> list[str]:
     """Return the tasks to compare on, by default the recipe's."""
-    return settings.section("compare").tasks or ([settings.task] if settings.task else [])
+    tasks = settings.section("compare").tasks
+    if not tasks and settings.task:
+        return [settings.task]
+    return tasks
 
 
 def _check(settings: RunSettings) -> None:
     """Check every task and selector before any text is read."""
     tasks = _tasks(settings)
     require(bool(tasks), "tasks", tasks, "at least one")
-    require(
-        bool(settings.pool),
-        "pool",
-        settings.pool,
-        "at least one file, folder, glob, URL or hf: name",
-    )
+    remedy = "at least one file, folder, glob, URL or hf: name"
+    require(bool(settings.pool), "pool", settings.pool, remedy)
     for task in tasks:
         if not task.startswith(SOURCE):
             find_task(task)
     for spec in settings.section("compare").selectors:
-        if spec != ORACLE:
-            selector = build_selector(spec, settings.detector, settings.selection)
-            if "detector" in selector.uses and settings.detector == "auto":
-                raise ConfigError(
-                    f"selectors={spec!r}: must name a detector, for example {spec}:knn"
-                )
-            selector.identity()
+        if spec == ORACLE:
+            continue
+        selector = build_selector(spec, settings.detector, settings.selection)
+        if "detector" in selector.uses and settings.detector == "auto":
+            raise ConfigError(f"selectors={spec!r}: must name a detector, for example {spec}:knn")
+        selector.identity()
     remedy = "the default: a comparison uses the pool as it is; choose a new folder by --out"
     require(settings.hygiene == Hygiene(), "hygiene", vars(settings.hygiene), remedy)
 
 
 def _plantings(settings: RunSettings) -> Iterator[Step]:
     """Yield the steps that read texts and make pools."""
-    out, compare = Path(settings.out), settings.section("compare")
+    out = Path(settings.out)
+    compare = settings.section("compare")
     pool = {
         "sources": settings.pool,
         "folder": out / "pool",
         "on_bad_record": settings.on_bad_record,
+        "inputs": settings.inputs,
     }
-    yield Step("pool", "dana.stages.texts:pool_stage", {**pool, "inputs": settings.inputs})
+    yield Step("pool", "dana.stages.texts:pool_stage", pool)
     for task in _tasks(settings):
-        folder = out / slug(task)
-        arguments = {
+        name = slug(task)
+        texts = {
             "task": task,
             "pool": OutputOf("pool"),
-            "folder": folder / "texts",
+            "folder": out / name / "texts",
             "plants": compare.plants,
+            "data": settings.data,
+            "inputs": settings.inputs,
         }
-        arguments |= {"data": settings.data, "inputs": settings.inputs}
-        yield Step(f"texts/{slug(task)}", f"{PLANTING}:plant_stage", arguments)
-        arguments = {"planting": OutputOf(f"texts/{slug(task)}"), "pool": OutputOf("pool")}
-        arguments |= {
-            "folder": folder / "pool",
+        yield Step(f"texts/{name}", f"{PLANTING}:plant_stage", texts)
+        planted_pool = {
+            "planting": OutputOf(f"texts/{name}"),
+            "pool": OutputOf("pool"),
+            "folder": out / name / "pool",
             "others": compare.others,
             "language": settings.selection.language,
         }
-        yield Step(f"pool/{slug(task)}", f"{PLANTING}:planted_pool_stage", arguments)
+        yield Step(f"pool/{name}", f"{PLANTING}:planted_pool_stage", planted_pool)
 
 
 def _measurements(settings: RunSettings, task: str, texts: int) -> Iterator[Step]:
-    """Yield the steps of one task that fit, score and measure; `texts` is the number of texts to fit on."""
-    compare, pool = settings.section("compare"), OutputOf(f"pool/{slug(task)}")
+    """Yield the steps of one task that fit, score and measure.
+
+    Args:
+        settings: Settings of the study.
+        task: The task.
+        texts: Number of its texts to fit on.
+
+    Raises:
+        ConfigError: If they are fewer than the smallest size.
+    """
+    compare = settings.section("compare")
     sizes = [size for size in compare.fit if size <= texts]
     if not sizes:
         raise ConfigError(
@@ -146,21 +163,25 @@ def _measurements(settings: RunSettings, task: str, texts: int) -> Iterator[Step
             "seed": seed,
         }
         yield Step(f"fit/{draw}", f"{PLANTING}:fit_stage", fit)
-        texts_of = {"target": OutputOf(f"fit/{draw}"), "pool": pool}
+        inputs = {"target": OutputOf(f"fit/{draw}"), "pool": OutputOf(f"pool/{slug(task)}")}
         for spec in compare.selectors:
             name = f"{draw}/{slug(spec)}"
+            scores = None
             if spec != ORACLE:
+                scores = OutputOf(f"score/{name}")
                 scoring = {
+                    **inputs,
                     "selector": spec,
                     "detector": settings.detector,
                     "folder": folder / slug(spec) / "scores",
+                    "selection": replace(settings.selection, seed=seed),
                 }
-                scoring["selection"] = replace(settings.selection, seed=seed)
-                yield Step(f"score/{name}", f"{MEASURES}:score_pool", texts_of | scoring)
-            arguments = {
-                "scores": None if spec == ORACLE else OutputOf(f"score/{name}"),
+                yield Step(scores.step, f"{MEASURES}:score_pool", scoring)
+            measuring = {
+                **inputs,
+                "scores": scores,
                 "budgets": compare.budgets,
+                "folder": folder / slug(spec) / "measures",
             }
-            arguments |= {**texts_of, "folder": folder / slug(spec) / "measures"}
             labels = {"task": task, "fit": str(size), "seed": str(seed), "selector": spec}
-            yield Step(f"measure/{name}", f"{MEASURES}:measure_stage", arguments, labels=labels)
+            yield Step(f"measure/{name}", f"{MEASURES}:measure_stage", measuring, labels=labels)

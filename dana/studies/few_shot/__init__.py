@@ -1,4 +1,4 @@
-"""Few-shot study: ask a chat model to tell two classes apart from examples on and off a text's topic."""
+"""Ask a chat model to tell two classes apart by examples on and off a text's topic."""
 
 from dana.core.studies import Study
 

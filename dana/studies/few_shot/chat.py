@@ -18,21 +18,23 @@ from dana.models.generation import ChatDecoder, RowSampling
 
 CHAT_MODELS = Registry("dana.chat_models")
 REPLY_KEYS = {"turn": int, "contains": str, "reply": str}
-Message = dict[
-    str, str
-]  # role ("user" or "assistant", alternating) and content, as in chat templates
+# Role ("user" or "assistant", alternating) and content, as in chat templates.
+Message = dict[str, str]
 _KEY = re.compile(r"(?:^|[:,])\s*(?:api_?)?(?:key|token|secret|password)\s*=", re.IGNORECASE)
 
 
 class ChatModel(Protocol):
-    """A chat model: a frozen dataclass of settings, registered under the entry-point group ``dana.chat_models``.
+    """A chat model: a frozen dataclass of settings, and an entry point of ``dana.chat_models``.
 
     One that answers several conversations together also has ``batch``, how many, and
     ``replies(conversations, seeds)``.
     """
 
     def identity(self) -> dict[str, Any]:
-        """Return plain values for a fingerprint and for transcripts: all that decides a reply, without a key."""
+        """Return plain values for a fingerprint and for transcripts.
+
+        They are all that decides a reply, without a key.
+        """
         ...
 
     def reply(self, messages: Sequence[Message], seed: int) -> str:
@@ -57,14 +59,17 @@ def open_chat(spec: str) -> ChatModel:
     """
     if _KEY.search(spec):
         raise ConfigError(
-            "chat: must not have a key, as specs are saved; set an environment variable and key_env=NAME"
+            "chat: must not have a key, as specs are saved; set an environment variable and"
+            " key_env=NAME"
         )
     return CHAT_MODELS.create(spec)
 
 
 @dataclass(frozen=True)
 class LocalChat:
-    """A causal language model of transformers with the chat template of its tokenizer; see :class:`ChatDecoder`.
+    """A causal language model of transformers with the chat template of its tokenizer.
+
+    See :class:`ChatDecoder`.
 
     Attributes:
         model: Folder with safetensors weights, Hub name, or ``smollm2``.
@@ -86,17 +91,14 @@ class LocalChat:
         check_checkpoint(self.model)
 
     def identity(self) -> dict[str, Any]:
-        decoding = {
-            "max_new_tokens": self.max_new_tokens,
-            "temperature": self.temperature,
-            "batch": self.batch,
-        }
         template = fingerprint(self._decoder.tokenizer.get_chat_template())
         return {
             "kind": "local",
             "model": model_identity(self.model),
             "template": template,
-            **decoding,
+            "max_new_tokens": self.max_new_tokens,
+            "temperature": self.temperature,
+            "batch": self.batch,
         }
 
     def reply(self, messages: Sequence[Message], seed: int) -> str:
@@ -110,7 +112,9 @@ class LocalChat:
     def replies(
         self, conversations: Sequence[Sequence[Message]], seeds: Sequence[int]
     ) -> list[str]:
-        """Generate a reply to each conversation, with a seed each; they are independent up to rounding.
+        """Generate a reply to each conversation, with a seed each.
+
+        Replies are independent of each other up to rounding.
 
         Raises:
             DataError: If a conversation and its reply exceed the model's maximum length.
@@ -160,12 +164,14 @@ class ScriptedChat:
     def _lines(self) -> list[dict[str, Any]]:
         lines = []
         for record in read_records([self.path]):
-            kinds = {key: type(value) for key, value in record.fields.items()}
-            fits = "reply" in kinds and kinds.items() <= REPLY_KEYS.items()
-            if record.problem or not fits:
-                remedy = "expected reply (text), and optionally turn (a whole number) and contains (text)"
-                raise DataError(
-                    f"{record.location}: {record.problem or f'{record.fields}: {remedy}'}"
+            types = {key: type(value) for key, value in record.fields.items()}
+            problem = record.problem
+            if not problem and ("reply" not in types or not types.items() <= REPLY_KEYS.items()):
+                problem = (
+                    f"{record.fields}: expected reply (text), and optionally turn (a whole number)"
+                    " and contains (text)"
                 )
+            if problem:
+                raise DataError(f"{record.location}: {problem}")
             lines.append(record.fields)
         return lines

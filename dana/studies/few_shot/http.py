@@ -1,4 +1,7 @@
-"""Chat model behind an OpenAI-compatible endpoint: ``POST /chat/completions`` with timeouts and bounded retries."""
+"""Ask a chat model behind an OpenAI-compatible endpoint, with timeouts and bounded retries.
+
+Requests are ``POST /chat/completions``.
+"""
 
 import json
 import os
@@ -18,11 +21,10 @@ from dana.studies.few_shot.chat import Message
 
 log = get_logger(__name__)
 
-LIMIT, PART = 1 << 24, 1 << 16  # maximum bytes of a response; bytes per read
-WAIT, MAX_WAIT = (
-    1.0,
-    60.0,
-)  # seconds before the first retry, doubled each time; maximum, also of Retry-After
+LIMIT = 1 << 24  # maximum bytes of a response
+PART = 1 << 16  # bytes per read
+WAIT = 1.0  # seconds before the first retry, doubled each time
+MAX_WAIT = 60.0  # seconds before a retry at most, also by Retry-After
 SHOWN = 200  # characters of a response that an error shows
 AGAIN = (408, 425, 429)  # statuses to retry, besides 5xx
 SECRET = 8  # shorter keys, such as "none", are not masked
@@ -38,11 +40,15 @@ class _AttemptError(Exception):
 
     def __init__(self, problem: str, wait: float | None = None, is_final: bool = False) -> None:
         super().__init__(problem)
-        self.wait, self.is_final = wait, is_final
+        self.wait = wait
+        self.is_final = is_final
 
 
 class _AnswersAsTheyAre(HTTPErrorProcessor):
-    """Return responses with an error status, and follow no redirect, which could send the key to another host."""
+    """Return responses with an error status, and follow no redirect.
+
+    A redirect could send the key to another host.
+    """
 
     def http_response(self, request: Request, response: Any) -> Any:
         return response
@@ -82,12 +88,8 @@ class HTTPChat:
         require(bool(self.model.strip()), "model", self.model, "the model's name at the endpoint")
         require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
         require(self.retries >= 0, "retries", self.retries, "at least 0")
-        require(
-            self.max_tokens is None or self.max_tokens >= 1,
-            "max_tokens",
-            self.max_tokens,
-            "at least 1, or null",
-        )
+        has_tokens = self.max_tokens is None or self.max_tokens >= 1
+        require(has_tokens, "max_tokens", self.max_tokens, "at least 1, or null")
         require(self.timeout > 0, "timeout", self.timeout, "above 0")
         self._key()
 
@@ -97,12 +99,13 @@ class HTTPChat:
         return f"{self.base_url.rstrip('/')}/chat/completions"
 
     def identity(self) -> dict[str, Any]:
-        decoding = {
+        return {
+            "kind": "http",
+            "base_url": self.base_url.rstrip("/"),
             "model": self.model,
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
         }
-        return {"kind": "http", "base_url": self.base_url.rstrip("/"), **decoding}
 
     def reply(self, messages: Sequence[Message], seed: int) -> str:
         """Request a reply, with retries.
@@ -119,7 +122,8 @@ class HTTPChat:
             problem = " ".join(self._without_key(str(failure)).split())[:SHOWN]
             if failure.is_final or attempt == self.retries:
                 break
-            seconds = min(WAIT * 2**attempt if failure.wait is None else failure.wait, MAX_WAIT)
+            wait = WAIT * 2**attempt if failure.wait is None else failure.wait
+            seconds = min(wait, MAX_WAIT)
             log.warning(
                 "%s: %s; retry %d of %d in %.3g s",
                 self.url,
@@ -129,9 +133,8 @@ class HTTPChat:
                 seconds,
             )
             sleep(seconds)
-        raise EndpointError(
-            f"{self.url}: {problem}{f' ({attempt + 1} attempts)' if attempt else ''}"
-        )
+        attempts = f" ({attempt + 1} attempts)" if attempt else ""
+        raise EndpointError(f"{self.url}: {problem}{attempts}")
 
     def _key(self) -> str:
         """Read the key from the environment; empty without `key_env`.
@@ -144,15 +147,12 @@ class HTTPChat:
             return ""
         if not re.fullmatch(r"[A-Z_][A-Z0-9_]*", self.key_env):  # perhaps the key itself
             raise ConfigError(
-                "key_env: must be the name of an environment variable, of A-Z, 0-9 and _ (not shown)"
+                "key_env: must be the name of an environment variable, of A-Z, 0-9 and _ (not"
+                " shown)"
             )
         key = os.environ.get(self.key_env, "").strip()
-        require(
-            bool(key),
-            "key_env",
-            self.key_env,
-            "an environment variable with the key; it is not set",
-        )
+        remedy = "an environment variable with the key; it is not set"
+        require(bool(key), "key_env", self.key_env, remedy)
         if not re.fullmatch(r"[!-~]+", key):
             raise ConfigError(
                 f"{self.key_env}: must be a key of ASCII characters without blanks (not shown)"
@@ -162,7 +162,10 @@ class HTTPChat:
     def _without_key(self, text: str) -> str:
         """Mask the key in a text, plain or as a JSON string."""
         key = self._key()
-        for form in {key, json.dumps(key)[1:-1]} if len(key) >= SECRET else ():
+        if len(key) < SECRET:
+            return text
+        in_json = json.dumps(key)[1:-1]
+        for form in {key, in_json}:
             text = text.replace(form, "***")
         return text
 
@@ -182,32 +185,35 @@ class HTTPChat:
             "Accept": "application/json",
             "User-Agent": "dana",
         }
-        if key := self._key():
+        key = self._key()
+        if key:
             headers["Authorization"] = f"Bearer {key}"
-        status, fields, answer = self._answer(Request(self.url, json.dumps(body).encode(), headers))
-        text = answer.decode(
-            "utf-8", "replace"
-        )  # not cut before masking, which would leave a part of the key
+        request = Request(self.url, json.dumps(body).encode(), headers)
+        status, answer_headers, answer = self._answer(request)
+        # Not cut before masking, which would leave a part of the key.
+        text = answer.decode("utf-8", "replace")
         if 300 <= status < 400:
-            raise _AttemptError(
-                f"redirects to {fields.get('Location')}; use it as base_url", is_final=True
-            )
+            location = answer_headers.get("Location")
+            raise _AttemptError(f"redirects to {location}; use it as base_url", is_final=True)
         if status != 200:
             is_final = status < 500 and status not in AGAIN
-            seconds = re.fullmatch(
-                r"\s*(\d{1,9}(\.\d*)?)\s*", fields.get("Retry-After", ""), re.ASCII
-            )
-            raise _AttemptError(
-                f"HTTP {status}: {text}", float(seconds[1]) if seconds else None, is_final
-            )
+            wait = _seconds_in(answer_headers.get("Retry-After", ""))
+            raise _AttemptError(f"HTTP {status}: {text}", wait, is_final)
         return _reply_in(answer, text)
 
     def _answer(self, request: Request) -> tuple[int, Any, bytes]:
-        """Return status, headers and body. A socket times out per read, so a deadline bounds the whole response."""
-        deadline, body = monotonic() + self.timeout, b""
+        """Return status, headers and body.
+
+        A socket times out per read, so a deadline bounds the whole response.
+        """
+        deadline = monotonic() + self.timeout
+        body = b""
         try:
             with build_opener(_AnswersAsTheyAre).open(request, timeout=self.timeout) as response:
-                while len(body) < LIMIT and (part := response.read1(min(PART, LIMIT - len(body)))):
+                while len(body) < LIMIT:
+                    part = response.read1(min(PART, LIMIT - len(body)))
+                    if not part:
+                        break
                     body += part
                     if monotonic() > deadline:
                         raise TimeoutError
@@ -216,28 +222,37 @@ class HTTPChat:
                 return response.status, response.headers, body
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            late = f"no complete response in {self.timeout:g} s"
             problem = f"no response: {reason or type(error).__name__}"
-            raise _AttemptError(late if isinstance(reason, TimeoutError) else problem) from error
+            if isinstance(reason, TimeoutError):
+                problem = f"no complete response in {self.timeout:g} s"
+            raise _AttemptError(problem) from error
 
 
 def _check_url(url: str) -> None:
     """Refuse a URL that is invalid or could have credentials in it; it is not shown."""
+    if not _is_plain_url(url):
+        raise ConfigError(
+            "base_url: must be http(s)://HOST[:PORT][/PATH], without user, password, ? and # (not"
+            " shown)"
+        )
+
+
+def _is_plain_url(url: str) -> bool:
+    """Tell whether a URL has a host, and no user, password, query and fragment."""
     try:
         parts = urlsplit(url)
-        fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        has_host = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
-        fits = False
-    if (
-        not (fits and re.fullmatch(r"[!-~]+", url))
-        or parts.username
-        or parts.password
-        or parts.query
-        or parts.fragment
-    ):
-        raise ConfigError(
-            "base_url: must be http(s)://HOST[:PORT][/PATH], without user, password, ? and # (not shown)"
-        )
+        return False
+    if not has_host or not re.fullmatch(r"[!-~]+", url):
+        return False
+    return not (parts.username or parts.password or parts.query or parts.fragment)
+
+
+def _seconds_in(retry_after: str) -> float | None:
+    """Return the seconds of a header ``Retry-After``; None if it has none, such as a date."""
+    seconds = re.fullmatch(r"\s*(\d{1,9}(\.\d*)?)\s*", retry_after, re.ASCII)
+    return float(seconds[1]) if seconds else None
 
 
 def _reply_in(answer: bytes, text: str) -> str:

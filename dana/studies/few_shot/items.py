@@ -1,4 +1,7 @@
-"""Draw the items of a few-shot study: a text, two candidate classes, and examples of both on and off its topic."""
+"""Draw the items of a few-shot study.
+
+An item is a text, two candidate classes, and examples of both on and off the text's topic.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -6,6 +9,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dana.core.artifacts import open_artifact
 from dana.core.errors import DataError
@@ -63,9 +67,10 @@ class Item:
 
 
 def items_of_task(settings: RunSettings, card: str) -> tuple[dict[str, Any], list[Item]]:
-    """Draw the items of a task from the sets of the topic gap: texts from ``test``, examples from ``on`` and ``off``.
+    """Draw the items of a task from the sets of the topic gap.
 
-    Reads the task, fits or opens topics, and computes the documents' shares.
+    Texts are from ``test``, examples from ``on`` and ``off``. Reads the task, fits or opens topics,
+    and computes the documents' shares.
 
     Args:
         settings: Settings of the run: ``few_shot``, ``topics``, ``topic_gap`` without n, arms and
@@ -79,30 +84,20 @@ def items_of_task(settings: RunSettings, card: str) -> tuple[dict[str, Any], lis
         ConfigError: If a name or number is unknown.
         DataError: If there are too few documents, or no topic separates them.
     """
-    study, gap, seed = (
-        settings.section("few_shot"),
-        settings.section("topic_gap"),
-        settings.selection.seed,
-    )
+    study = settings.section("few_shot")
+    gap = settings.section("topic_gap")
+    seed = settings.selection.seed
     check_task_of_topics(card, settings)
     split = TopicSplit(study.n, gap.test, 0, gap.draw, seed)
     steps = prepare_shares(card, settings, [split])
     documents, theta = open_documents(steps)
     topics, _ = select_topics(documents, theta, gap.topics, [split])
-    shares = open_artifact(steps / "shares", SHARES).fingerprint
-
     texts: dict[str, TopicTexts] = {}
     for topic in topics:
-        sets = documents.assign(set=split_by_topic(documents, theta[:, topic], split))
-        texts[str(topic)] = {
-            str(part): {
-                str(label): list(map(Passage, of["id"], of["whole"]))
-                for label, of in rows.groupby("label")
-            }
-            for part, rows in sets.groupby("set")
-        }
+        sets = split_by_topic(documents, theta[:, topic], split)
+        texts[str(topic)] = _passages_by_set(documents.assign(set=sets))
     inputs = {
-        "shares": shares,
+        "shares": open_artifact(steps / "shares", SHARES).fingerprint,
         "topics": topics,
         "split": asdict(split),
         "items": study.items,
@@ -111,11 +106,26 @@ def items_of_task(settings: RunSettings, card: str) -> tuple[dict[str, Any], lis
     return inputs, draw_items(texts, study.items, study.shots, seed)
 
 
-def draw_items(topics: Mapping[str, TopicTexts], count: int, shots: int, seed: int) -> list[Item]:
-    """Draw items: a topic and a pair of labels, the order of the labels, the label and text to classify, examples.
+def _passages_by_set(documents: pd.DataFrame) -> TopicTexts:
+    """Group documents by set, then by label.
 
-    Each topic and pair is drawn once before any is drawn again, and each text at most once. A
-    larger count begins with the same items.
+    Args:
+        documents: One row per document: id, label, whole, set.
+    """
+    by_set: dict[str, dict[str, list[Passage]]] = {}
+    for part, of_part in documents.groupby("set"):
+        by_set[str(part)] = {}
+        for label, rows in of_part.groupby("label"):
+            by_set[str(part)][str(label)] = list(map(Passage, rows["id"], rows["whole"]))
+    return by_set
+
+
+def draw_items(topics: Mapping[str, TopicTexts], count: int, shots: int, seed: int) -> list[Item]:
+    """Draw items.
+
+    Drawn are a topic and a pair of labels, the order of the labels, the label and the text to
+    classify, and examples. Each topic and pair is drawn once before any is drawn again, and each
+    text at most once. A larger count begins with the same items.
 
     Args:
         topics: Texts by number of the topic, all with the same labels and at least `shots` examples
@@ -128,13 +138,13 @@ def draw_items(topics: Mapping[str, TopicTexts], count: int, shots: int, seed: i
         DataError: If a label has too few texts in a topic.
 
     References:
-        Roussinov and Sharoff 2023, section 4.3: 72 random triples, five random examples of each genre.
+        Roussinov and Sharoff 2023, section 4.3: 72 random triples, five random examples of each
+        genre.
     """
-    triples = [
-        (topic, pair)
-        for topic, sets in topics.items()
-        for pair in combinations(sorted(sets["test"]), 2)
-    ]
+    triples = []  # of a topic and two labels
+    for topic, sets in topics.items():
+        for pair in combinations(sorted(sets["test"]), 2):
+            triples.append((topic, pair))
     if not triples:
         raise DataError(f"items: expected texts of two labels or more in {len(topics)} topics")
     used_ids: set[str] = set()
@@ -143,25 +153,31 @@ def draw_items(topics: Mapping[str, TopicTexts], count: int, shots: int, seed: i
         order = generator(seed, "few-shot", "triples", len(items)).permutation(len(triples))
         for number in order[: count - len(items)]:
             topic, pair = triples[number]
+            sets = topics[topic]
             random = generator(seed, "few-shot", "item", len(items))
             labels = pair if random.random() < 0.5 else pair[::-1]
             label = labels[0] if random.random() < 0.5 else labels[1]
-            of_label = topics[topic]["test"][label]
-            candidates = [text for text in of_label if text.id not in used_ids]
+            test_texts = sets["test"][label]
+            candidates = [text for text in test_texts if text.id not in used_ids]
             if not candidates:
-                texts = (
-                    f"all {len(of_label)} test texts of label {label!r} in topic {topic} are used"
-                )
                 raise DataError(
-                    f"items={count}: {texts} after {len(items)} items; lower items or raise test"
+                    f"items={count}: all {len(test_texts)} test texts of label {label!r} in topic"
+                    f" {topic} are used after {len(items)} items; lower items or raise test"
                 )
             text = candidates[random.integers(len(candidates))]
-            sets = topics[topic]
-            examples = {
-                arm: [_draw_examples(sets[arm][name], shots, random) for name in labels]
-                for arm in ARMS
-            }
-            items.append(Item(str(len(items)), topic, labels[0], labels[1], text, label, examples))
+            examples = {}
+            for arm in ARMS:
+                examples[arm] = [_draw_examples(sets[arm][name], shots, random) for name in labels]
+            item = Item(
+                id=str(len(items)),
+                topic=topic,
+                label_a=labels[0],
+                label_b=labels[1],
+                text=text,
+                label=label,
+                examples=examples,
+            )
+            items.append(item)
             used_ids.add(text.id)
     return items
 

@@ -1,9 +1,10 @@
-"""``few-shot``: ask a chat model which of two labels a text has, and compare examples on and off its topic."""
+"""Ask a chat model which of two labels a text has; compare examples on and off its topic."""
 
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -53,31 +54,36 @@ def run_few_shot(settings: RunSettings, card: str) -> Artifact:
         EndpointError: If the model gives no reply.
         Contradiction: If the folder has a study with other settings.
     """
-    study, out, seed = settings.section("few_shot"), Path(settings.out), settings.selection.seed
+    study = settings.section("few_shot")
+    seed = settings.selection.seed
+    out = Path(settings.out)
     require(bool(study.chat), "chat", study.chat, "a chat model, for example scripted:FILE")
     model = open_chat(study.chat)
-    # Fail on a bad model before any text is read.
-    depends_on: Row = {
-        "chat": model.identity(),
-        "code": origin_of(model),
-        "script": file_digest(SCRIPT),
-    }
+    identity = model.identity()  # fail on a bad model before any text is read
+    code = origin_of(model)
     inputs, items = items_of_task(settings, card)
-    depends_on |= {"items": inputs, "seed": seed, "method": 4}
+    depends_on: Row = {
+        "chat": identity,
+        "code": code,
+        "script": file_digest(SCRIPT),
+        "items": inputs,
+        "seed": seed,
+        "method": 4,
+    }
     begun = out / f"{KIND}-begun"
 
     def write(draft: Draft) -> None:
-        plan, together = [(item, arm) for item in items for arm in ARMS], getattr(model, "batch", 1)
-        batches = [plan[start : start + together] for start in range(0, len(plan), together)]
+        pairs = list(product(items, ARMS))
+        batch_size = getattr(model, "batch", 1)
+        batches = [pairs[start : start + batch_size] for start in range(0, len(pairs), batch_size)]
         records: list[Row] = []
         for number, batch in enumerate(monitor(batches, what="conversations", unit="batches")):
             hold = partial(
                 _hold_conversations, model=model, spec=study.chat, pairs=batch, seed=seed
             )
             part = make(begun / str(number), KIND, {**depends_on, "number": number}, hold)
-            records += [
-                row | {"model": depends_on["chat"]} for row in read_json(part.path / CONVERSATIONS)
-            ]
+            for row in read_json(part.path / CONVERSATIONS):
+                records.append({**row, "model": identity})
         _write_study(draft, items, records)
         draft.seeds = {"study": seed}
 
@@ -89,40 +95,54 @@ def run_few_shot(settings: RunSettings, card: str) -> Artifact:
 def _hold_conversations(
     draft: Draft, model: ChatModel, spec: str, pairs: Sequence[tuple[Item, str]], seed: int
 ) -> None:
-    """Ask about items, each with the examples of an arm; write the conversations and their outcomes."""
+    """Ask about items in conversations, and write these and their outcomes.
+
+    Args:
+        draft: Draft of the artifact.
+        model: The chat model.
+        spec: Its spec, for errors.
+        pairs: Items, each with the arm whose examples are shown.
+        seed: Root seed.
+    """
     seeds = [derive_seed(seed, KIND, item.id, arm) % 2**31 for item, arm in pairs]
     with plugin_errors("chat model", spec, model):
         conversations = converse(model, pairs, seeds)
     rows = []
-    for (item, arm), of_turns, (turns, choice) in zip(pairs, seeds, conversations, strict=True):
-        label = {ForcedChoice.A: item.label_a, ForcedChoice.B: item.label_b}.get(choice)
-        outcome = choice.value if label is None else "right" if label == item.label else "wrong"
+    for (item, arm), turns_seed, (turns, choice) in zip(pairs, seeds, conversations, strict=True):
+        chosen = {ForcedChoice.A: item.label_a, ForcedChoice.B: item.label_b}.get(choice)
         row: Row = {
             "item": item.id,
             "arm": arm,
             "topic": item.topic,
             "label_a": item.label_a,
             "label_b": item.label_b,
-        }
-        row |= {
             "label": item.label,
-            "chosen": label,
-            "outcome": outcome,
-            "seed": of_turns,
+            "chosen": chosen,
+            "outcome": _outcome(choice, chosen, item.label),
+            "seed": turns_seed,
             "turns": turns,
         }
         rows.append(row)
     write_json(draft.path / CONVERSATIONS, rows)
 
 
+def _outcome(choice: ForcedChoice, chosen: str | None, label: str) -> str:
+    """Return the outcome of a choice, one of :data:`OUTCOMES`, from the label that it chose."""
+    if chosen is None:
+        return choice.value
+    return "right" if chosen == label else "wrong"
+
+
 def _write_study(draft: Draft, items: Sequence[Item], records: list[Row]) -> None:
+    """Write items, transcripts, results and their summary from the rows of all conversations."""
     folder = draft.path
     (folder / "items.jsonl").write_text(to_json_lines(map(asdict, items)), encoding="utf-8")
     (folder / "transcripts.jsonl").write_text(to_json_lines(records), encoding="utf-8")
     results = pd.DataFrame(records).drop(columns=["model", "turns"])
-    accuracies = [
-        arm_accuracy(arm, list(results["outcome"][results["arm"] == arm])) for arm in ARMS
-    ]
+    accuracies = []
+    for arm in ARMS:
+        outcomes = results["outcome"][results["arm"] == arm]
+        accuracies.append(arm_accuracy(arm, outcomes.tolist()))
     write_text(folder / "results.csv", csv_text(results))
     write_text(folder / "summary.csv", csv_text(pd.DataFrame(accuracies)))
     difference = compare_on_with_off(results)
@@ -130,16 +150,16 @@ def _write_study(draft: Draft, items: Sequence[Item], records: list[Row]) -> Non
     title = f"Few-shot study: {len(items)} texts, examples on and off topic"
     (folder / TEXT).write_text(study_text(title, accuracies, difference), encoding="utf-8")
     draft.counts = {"items": len(items), "conversations": len(records)}
-    draft.counts |= {
-        row["arm"]: {outcome: row[outcome] for outcome in OUTCOMES} for row in accuracies
-    }
+    for row in accuracies:
+        draft.counts[row["arm"]] = {outcome: row[outcome] for outcome in OUTCOMES}
 
 
 def exact_interval(right: int, items: int) -> tuple[float, float]:
     """Compute the exact 95 % binomial interval of a share; (NaN, NaN) without items.
 
     References:
-        Clopper and Pearson 1934, The use of confidence or fiducial limits illustrated in the case of the binomial.
+        Clopper and Pearson 1934, The use of confidence or fiducial limits illustrated in the case
+        of the binomial.
     """
     if items == 0:
         return float("nan"), float("nan")
@@ -161,16 +181,29 @@ def arm_accuracy(arm: str, outcomes: Sequence[str]) -> Row:
         (NaN if there are none), ``low_answered``, ``high_answered``.
     """
     counts = {outcome: outcomes.count(outcome) for outcome in OUTCOMES}
-    right, answers = counts["right"], counts["right"] + counts["wrong"]
-    row: Row = {"arm": arm, "items": len(outcomes), **counts, "accuracy": right / len(outcomes)}
-    row["low"], row["high"] = exact_interval(right, len(outcomes))
-    row |= {"answered": answers, "accuracy_answered": right / answers if answers else float("nan")}
-    row["low_answered"], row["high_answered"] = exact_interval(right, answers)
-    return row
+    right = counts["right"]
+    items = len(outcomes)
+    answers = right + counts["wrong"]
+    low, high = exact_interval(right, items)
+    low_answered, high_answered = exact_interval(right, answers)
+    return {
+        "arm": arm,
+        "items": items,
+        **counts,
+        "accuracy": right / items,
+        "low": low,
+        "high": high,
+        "answered": answers,
+        "accuracy_answered": right / answers if answers else float("nan"),
+        "low_answered": low_answered,
+        "high_answered": high_answered,
+    }
 
 
 def compare_on_with_off(results: pd.DataFrame) -> Row:
-    """Compare the accuracy with examples on and off topic on the same items, by the exact McNemar test.
+    """Compare the accuracy with examples on and off topic by the exact McNemar test.
+
+    Both arms have the same items.
 
     Args:
         results: One row per item and arm: ``item``, ``arm``, ``outcome``.
@@ -180,17 +213,25 @@ def compare_on_with_off(results: pd.DataFrame) -> Row:
         ``difference`` of the accuracies, on minus off; two-sided ``p``.
 
     References:
-        McNemar 1947, Note on the sampling error of the difference between correlated proportions; exact as binomial.
+        McNemar 1947, Note on the sampling error of the difference between correlated proportions;
+        exact as binomial.
     """
-    right = results.assign(right=results["outcome"] == "right").pivot(
-        index="item", columns="arm", values="right"
-    )
-    on, off = right["on"].to_numpy(bool), right["off"].to_numpy(bool)
-    counts = {"both": on & off, "only_on": on & ~off, "only_off": off & ~on, "neither": ~on & ~off}
-    row: Row = {name: int(rows.sum()) for name, rows in counts.items()}
-    apart = row["only_on"] + row["only_off"]
-    p = float(binomtest(row["only_on"], apart, 0.5).pvalue) if apart else 1.0
-    return row | {"difference": (row["only_on"] - row["only_off"]) / len(right), "p": p}
+    is_right = results.assign(right=results["outcome"] == "right")
+    is_right = is_right.pivot(index="item", columns="arm", values="right")
+    on = is_right["on"].to_numpy(bool)
+    off = is_right["off"].to_numpy(bool)
+    only_on = int((on & ~off).sum())
+    only_off = int((off & ~on).sum())
+    discordant = only_on + only_off
+    p = float(binomtest(only_on, discordant, 0.5).pvalue) if discordant else 1.0
+    return {
+        "both": int((on & off).sum()),
+        "only_on": only_on,
+        "only_off": only_off,
+        "neither": int((~on & ~off).sum()),
+        "difference": (only_on - only_off) / len(is_right),
+        "p": p,
+    }
 
 
 def study_text(title: str, accuracies: Sequence[Row], difference: Row) -> str:
@@ -201,34 +242,46 @@ def study_text(title: str, accuracies: Sequence[Row], difference: Row) -> str:
         accuracies: Rows of the arms, from :func:`arm_accuracy`.
         difference: Comparison of on with off topic, from :func:`compare_on_with_off`.
     """
-    lines = [f"# {title}", ""]
-    for row in accuracies:
-        interval = f"exact 95 % interval {row['low'] * 100:.0f} to {row['high'] * 100:.0f} %"
-        share = f"{row['right']} of {row['items']} ({row['accuracy'] * 100:.0f} %, {interval})"
-        verdict = (
-            "better than"
-            if row["low"] > CHANCE
-            else "worse than"
-            if row["high"] < CHANCE
-            else "may be"
-        )
-        lines.append(
-            f"With {ARMS[row['arm']]} the model is right about {share} texts: {verdict} guessing."
-        )
-    lines.append(
-        f"Guessing is right about {CHANCE * 100:.0f} %, as both classes are equally likely."
-    )
+    lines = [
+        f"# {title}",
+        "",
+        *map(_accuracy_text, accuracies),
+        f"Guessing is right about {CHANCE * 100:.0f} %, as both classes are equally likely.",
+        "",
+        _difference_text(difference),
+        "",
+        "Abstentions and replies that cannot be parsed count as wrong; answered counts the others.",
+        "",
+        "```",
+        tabulate(accuracies),
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _accuracy_text(row: Row) -> str:
+    """Put the accuracy of an arm in words."""
+    if row["low"] > CHANCE:
+        verdict = "better than"
+    elif row["high"] < CHANCE:
+        verdict = "worse than"
+    else:
+        verdict = "may be"
+    interval = f"exact 95 % interval {row['low'] * 100:.0f} to {row['high'] * 100:.0f} %"
+    share = f"{row['right']} of {row['items']} ({row['accuracy'] * 100:.0f} %, {interval})"
+    return f"With {ARMS[row['arm']]} the model is right about {share} texts: {verdict} guessing."
+
+
+def _difference_text(difference: Row) -> str:
+    """Put the comparison of on with off topic in words."""
     points = f"{abs(difference['difference']) * 100:.0f} points"
     better, worse = ("on", "off") if difference["difference"] > 0 else ("off", "on")
     verdict = f"It does better with {ARMS[better]} than with {ARMS[worse]}, by {points}"
     if difference["p"] > ALPHA:
         verdict = f"The difference of {points} may be chance"
-    alone = f"on-topic examples alone {difference['only_on']}, with off-topic examples alone"
-    test = f"exact McNemar test on the same texts: p = {difference['p']:.2g}"
-    lines += ["", f"{verdict} ({test}; right with {alone} {difference['only_off']})."]
-    lines += [
-        "",
-        "Abstentions and replies that cannot be parsed count as wrong; answered counts the others.",
-        "",
-    ]
-    return "\n".join([*lines, "```", tabulate(accuracies), "```", ""])
+    return (
+        f"{verdict} (exact McNemar test on the same texts: p = {difference['p']:.2g}; right with"
+        f" on-topic examples alone {difference['only_on']}, with off-topic examples alone"
+        f" {difference['only_off']})."
+    )

@@ -1,4 +1,4 @@
-"""Split parallel text into train, dev and test without common lines, and audit the overlap of splits."""
+"""Split parallel text into train, dev and test without common lines, and audit splits."""
 
 from dana.core.studies import Study
 

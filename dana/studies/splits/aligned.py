@@ -1,4 +1,4 @@
-"""Read parallel text: two line-aligned files, records with a field per side, or a folder of splits."""
+"""Read parallel text: two aligned files, records with a field per side, or a folder of splits."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,10 @@ PAIR = ("source", "target")
 RESERVED = ("line", "either")  # names of other columns
 SPLIT_FILE = re.compile(r"(train|dev|valid|validation|val|test)\.(.+)")
 SPLIT_OF = {"valid": "dev", "validation": "dev", "val": "dev"}
-EXPECTED = "train, dev (or valid, validation, val) and test files, for example train.de and train.en, or train.parquet"
+EXPECTED = (
+    "train, dev (or valid, validation, val) and test files,"
+    " for example train.de and train.en, or train.parquet"
+)
 Row = tuple[int, tuple[str, ...]]  # line number, from 1; the text of each side
 
 
@@ -35,21 +38,19 @@ class AlignedText:
     sides: tuple[str, ...]
 
     def rows(self) -> Iterator[Row]:
-        """Yield every row with its line number, each side cleaned by :func:`dana.corpus.text.one_line`.
+        """Yield every row: its line number, and each side as :func:`dana.corpus.text.one_line`.
 
         Raises:
             DataError: If a line cannot be read or decoded (names file and line), the files have
                 different numbers of lines, or there is no line.
         """
-        row = 0
-        for row, texts in (
-            _records(self.files[0], self.sides)
-            if _holds_records(self.files[0])
-            else _lines(self.files)
-        ):
-            yield row, tuple(map(one_line, texts))
-        if not row:
-            raise DataError(f"{self.files[0]}: the file is empty")
+        first = self.files[0]
+        rows = _records(first, self.sides) if _holds_records(first) else _lines(self.files)
+        number = 0
+        for number, texts in rows:
+            yield number, tuple(map(one_line, texts))
+        if number == 0:
+            raise DataError(f"{first}: the file is empty")
 
 
 def open_aligned(files: Sequence[Path], sides: Sequence[str] | None = None) -> AlignedText:
@@ -75,8 +76,10 @@ def open_aligned(files: Sequence[Path], sides: Sequence[str] | None = None) -> A
                 f"{file}: has {kind}; give two plain-text files, or one file of records"
             )
     names = tuple(sides or PAIR)
-    fits = len(names) == len(set(names)) == 2 and not {*names} & {"", *RESERVED}
-    require(fits, "sides", list(names), f"two names, different and none of {', '.join(RESERVED)}")
+    are_two = len(names) == 2 and names[0] != names[1]
+    are_free = not set(names) & {"", *RESERVED}
+    remedy = f"two names, different and none of {', '.join(RESERVED)}"
+    require(are_two and are_free, "sides", list(names), remedy)
     return AlignedText(tuple(files), names)
 
 
@@ -103,23 +106,33 @@ def find_splits(
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder{nearest_path(folder)}")
     domains = {}
-    for path in [folder, *sorted(below for below in folder.iterdir() if below.is_dir())]:
-        files: dict[str, list[Path]] = {}
-        for file in sorted(path.iterdir()):
-            if file.is_file() and (match := SPLIT_FILE.fullmatch(file.name)):
-                files.setdefault(SPLIT_OF.get(match[1], match[1]), []).append(file)
-        if files and ("train" not in files or len(files) < 2):
+    subfolders = sorted(path for path in folder.iterdir() if path.is_dir())
+    for path in [folder, *subfolders]:
+        files = _split_files(path)
+        if not files:
+            continue
+        if "train" not in files or len(files) < 2:
             names = ", ".join(sorted(files))
             raise DataError(
                 f"{path}: has only {names} files; an audit needs train, and dev or test"
             )
-        if files:
-            domains[path.resolve().name] = {
-                split: _open_split(split, files[split], sides) for split in files
-            }
+        domains[path.resolve().name] = {
+            split: _open_split(split, paths, sides) for split, paths in files.items()
+        }
     if not domains:
         raise DataError(f"{folder}: expected {EXPECTED}, or folders with them")
     return domains
+
+
+def _split_files(folder: Path) -> dict[str, list[Path]]:
+    """Return the files in a folder that are named after a split, by split."""
+    files: dict[str, list[Path]] = {}
+    for file in sorted(folder.iterdir()):
+        match = SPLIT_FILE.fullmatch(file.name)
+        if match and file.is_file():
+            split = SPLIT_OF.get(match[1], match[1])
+            files.setdefault(split, []).append(file)
+    return files
 
 
 def _open_split(split: str, paths: list[Path], sides: Sequence[str] | None) -> AlignedText:
@@ -127,11 +140,8 @@ def _open_split(split: str, paths: list[Path], sides: Sequence[str] | None) -> A
         return open_aligned(paths, sides)
     by_ending = {_ending(path): path for path in paths}
     side_names = list(sides or by_ending)
-    if (
-        len(by_ending) != len(paths)
-        or len(side_names) != 2
-        or not by_ending.keys() >= set(side_names)
-    ):
+    are_distinct = len(by_ending) == len(paths)
+    if not are_distinct or len(side_names) != 2 or not set(side_names) <= by_ending.keys():
         names = ", ".join(path.name for path in paths)
         remedy = "expected one per side; name the endings by --sides, for example de en"
         raise DataError(f"{paths[0].parent}: {split} files: {names}; {remedy}")
@@ -157,20 +167,20 @@ def _lines(files: Sequence[Path]) -> Iterator[Row]:
     streams = [_strict(file) for file in files]
     for number, lines in enumerate(zip_longest(*streams), 1):
         if None in lines:
-            remaining = [sum(1 for _ in stream) for stream in streams]
-            counts = [
-                number - (line is None) + more for line, more in zip(lines, remaining, strict=True)
-            ]
-            lengths = ", ".join(
-                f"{file}: {count:,} lines" for file, count in zip(files, counts, strict=True)
-            )
+            lengths = []
+            for file, stream, line in zip(files, streams, lines, strict=True):
+                lines_read = number - 1 if line is None else number
+                lines_left = sum(1 for _ in stream)
+                lengths.append(f"{file}: {lines_read + lines_left:,} lines")
             raise DataError(
-                f"{lengths}: must be equal; line N of one is the translation of line N of the other"
+                f"{', '.join(lengths)}: must be equal;"
+                " line N of one is the translation of line N of the other"
             )
         yield number, lines
 
 
 def _strict(path: Path) -> Iterator[str]:
+    """Yield the lines of a file; a damaged one is an error."""
     try:
         for _, line in read_lines(path, "strict"):
             yield line

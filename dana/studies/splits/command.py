@@ -13,7 +13,10 @@ def add_splits(add: AddCommand) -> None:
     splits.add_argument("action", choices=["make", "audit"])
     folders = "audit: folders with train, dev and test files, see below"
     splits.add_argument("folders", type=local_folder, nargs="*", metavar="DIR", help=folders)
-    domain = "make: name of a domain and its source and target file, or one file with both; repeat for each domain"
+    domain = (
+        "make: name of a domain and its source and target file, or one file with both; repeat for"
+        " each domain"
+    )
     splits.add_argument(
         "--domain", nargs="+", action="append", metavar=("NAME", "FILE"), help=domain
     )

@@ -1,4 +1,4 @@
-"""``splits``: split parallel text into train, dev and test without common lines, and audit the overlap of splits.
+"""Split parallel text into train, dev and test without common lines, and audit their overlap.
 
 Lines are compared by 64-bit hashes. A collision of two different lines (probability n² / 2⁶⁵ per
 side, 1e-5 for 14 million pairs) drops the later pair and can never leak one. Memory is about 46
@@ -16,7 +16,6 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from re import fullmatch
-from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -29,11 +28,13 @@ from dana.core.errors import ConfigError, DataError
 from dana.core.logging import monitor
 from dana.core.raw_files import RAW_FILES, RawFiles
 from dana.core.rng import derive_seed
-from dana.core.text_table import csv_text, tabulate
+from dana.core.text_table import csv_text
+from dana.studies.frame_text import frame_text
 from dana.studies.splits.aligned import AlignedText, Row, find_splits
 
 SPLITS = ("train", "dev", "test")
-SIZES, OVERLAP = "sizes.csv", "overlap.csv"
+SIZES = "sizes.csv"
+OVERLAP = "overlap.csv"
 EITHER = "either"
 BLOCK = 1 << 14  # rows
 EMPTY = 0  # hash of an empty line
@@ -77,10 +78,11 @@ class SplitSettings:
 def splits_stage(
     domains: Mapping[str, AlignedText], folder: Path, settings: SplitSettings
 ) -> Artifact:
-    """Split each domain and write ``NAME/{train,dev,test}.parquet``, ``sizes.csv`` and ``overlap.csv``.
+    """Split each domain, and write the splits, their sizes and the audit of their overlap.
 
-    Parquet files have ``line`` (number of the row in its input, from 1) and one column per side, in
-    the order of the input. The input is read twice; the written splits are audited.
+    They are ``NAME/{train,dev,test}.parquet``, ``sizes.csv`` and ``overlap.csv``. Parquet files
+    have ``line`` (number of the row in its input, from 1) and one column per side, in the order of
+    the input. The input is read twice; the written splits are audited.
 
     Args:
         domains: Text of each domain by name, all with the same sides.
@@ -94,9 +96,9 @@ def splits_stage(
     """
     _check(domains)
     raw_files = RawFiles(folder)
-    digests = {
-        name: [raw_files.digest(file) for file in text.files] for name, text in domains.items()
-    }
+    digests = {}
+    for name, text in domains.items():
+        digests[name] = [raw_files.digest(file) for file in text.files]
     sides = next(iter(domains.values())).sides
     depends_on = {
         "domains": digests,
@@ -122,8 +124,8 @@ def splits_stage(
         draft.seeds["splits"] = settings.seed
         splits = find_splits(draft.path, sides)
         overlap = audit_domains({name: splits[name] for name in domains})
-        for name, table in ((SIZES, sizes.reset_index()), (OVERLAP, overlap)):
-            write_text(draft.path / name, csv_text(table))
+        write_text(draft.path / SIZES, csv_text(sizes.reset_index()))
+        write_text(draft.path / OVERLAP, csv_text(overlap))
 
     return make(folder, "splits", depends_on, write)
 
@@ -136,17 +138,17 @@ def count_outcomes(outcomes: Mapping[str, np.ndarray]) -> pd.DataFrame:
     columns = [outcome.name.lower() for outcome in Outcome]
     table = pd.DataFrame.from_dict(counts, orient="index", columns=columns).rename_axis("domain")
     table.insert(0, "in", table.sum(axis=1))
-    return table[["in", *(name for name in columns if name not in SPLITS), *SPLITS]]
+    reasons = [name for name in columns if name not in SPLITS]
+    return table[["in", *reasons, *SPLITS]]
 
 
 def sizes_text(folder: Path) -> str:
     """Format the sizes of an artifact: one line per domain, and one of all if there are several."""
-    table = pd.read_csv(folder / SIZES, dtype={"domain": str}, keep_default_na=False).set_index(
-        "domain"
-    )
+    table = pd.read_csv(folder / SIZES, dtype={"domain": str}, keep_default_na=False)
+    table = table.set_index("domain")
     if len(table) > 1:
         table.loc["all"] = table.sum()
-    return tabulate(cast(Any, table.reset_index().to_dict("records")))
+    return frame_text(table.reset_index())
 
 
 def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dict[str, np.ndarray]:
@@ -168,25 +170,28 @@ def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dic
         DataError: If a domain has too few rows for dev and test, or none for train.
     """
     outcomes: dict[str, np.ndarray] = {}
-    held_out = [np.empty(0, np.uint64)] * 2
+    held_out = [np.empty(0, np.uint64), np.empty(0, np.uint64)]  # of the domains so far, by side
     for name, sides in domains.items():
-        outcome = outcomes[name] = keep_first(*sides)
+        outcome = keep_first(*sides)
+        outcomes[name] = outcome
         is_train = _train_mask(outcome, sides, held_out)
-        candidates, held_out_rows = int(is_train.sum()), settings.test + settings.dev
+        candidates = int(is_train.sum())
+        held_out_rows = settings.test + settings.dev
         if candidates <= held_out_rows:
             raise DataError(
-                f"{name}: dev ({settings.dev:,}) and test ({settings.test:,}) leave no rows for train: {candidates:,} "
-                f"of {len(outcome):,} rows have no repeated line; lower dev or test"
+                f"{name}: dev ({settings.dev:,}) and test ({settings.test:,}) leave no rows for"
+                f" train: {candidates:,} of {len(outcome):,} rows have no repeated line; lower dev"
+                " or test"
             )
-        outcome[is_train & (sides[0] < _hash_at_rank(sides[0], is_train, held_out_rows))] = (
-            Outcome.DEV
-        )
-        outcome[is_train & (sides[0] < _hash_at_rank(sides[0], is_train, settings.test))] = (
-            Outcome.TEST
-        )
+        source = sides[0]
+        first_of_train = _hash_at_rank(source, is_train, held_out_rows)
+        first_of_dev = _hash_at_rank(source, is_train, settings.test)
+        outcome[is_train & (source < first_of_train)] = Outcome.DEV
+        outcome[is_train & (source < first_of_dev)] = Outcome.TEST
+        is_held_out = outcome >= Outcome.DEV
         held_out = [
-            np.append(old, new[outcome >= Outcome.DEV])
-            for old, new in zip(held_out, sides, strict=True)
+            np.append(hashes, side[is_held_out])
+            for hashes, side in zip(held_out, sides, strict=True)
         ]
     for name, sides in domains.items():
         outcome = outcomes[name]
@@ -196,14 +201,13 @@ def assign_splits(domains: Mapping[str, Hashes], settings: SplitSettings) -> dic
                 f"{name}: no rows are left for train, all are in dev or test of another domain"
             )
         if settings.cap is not None and is_train.sum() > settings.cap:
-            outcome[is_train & (sides[0] >= _hash_at_rank(sides[0], is_train, settings.cap))] = (
-                Outcome.OVER_CAP
-            )
+            first_over_cap = _hash_at_rank(sides[0], is_train, settings.cap)
+            outcome[is_train & (sides[0] >= first_over_cap)] = Outcome.OVER_CAP
     return outcomes
 
 
 def _train_mask(outcome: np.ndarray, sides: Hashes, held_out: Sequence[np.ndarray]) -> np.ndarray:
-    """Mark rows with a side that is held out, in place, and return the mask of the others in train."""
+    """Mark rows with a side that is held out, in place; return the mask of the others in train."""
     for hashes, held_out_hashes in zip(sides, held_out, strict=True):
         is_held_out = pd.Series(hashes).isin(held_out_hashes).to_numpy()
         outcome[(outcome == Outcome.TRAIN) & is_held_out] = Outcome.HELD_OUT_ELSEWHERE
@@ -216,13 +220,14 @@ def _hash_at_rank(hashes: np.ndarray, rows: np.ndarray, rank: int) -> int:
 
 
 def keep_first(*sides: np.ndarray) -> np.ndarray:
-    """Keep the first row of each line, greedily: TRAIN for rows that are kept, else REPEATED or BLANK.
+    """Keep the first row of each line, greedily.
 
     Args:
         sides: Hashes of source and target, shape (rows,) each.
 
     Returns:
-        :class:`Outcome` of each row, uint8 of shape (rows,).
+        :class:`Outcome` of each row, uint8 of shape (rows,): TRAIN for a row that is kept, else
+        REPEATED or BLANK.
     """
     outcome = np.zeros(len(sides[0]), np.uint8)
     may_repeat = np.zeros(len(outcome), bool)
@@ -233,13 +238,16 @@ def keep_first(*sides: np.ndarray) -> np.ndarray:
         del sorted_hashes
         may_repeat |= pd.Series(side).isin(repeats).to_numpy()
     rows = np.flatnonzero(may_repeat & (outcome == Outcome.TRAIN))
+    # Numbers of the distinct lines; a Python loop is fastest over buffers and bytes.
     source, target = (pd.factorize(side[rows])[0].data for side in sides)
-    source_seen, target_seen = bytearray(len(rows)), bytearray(len(rows))
-    for row, left, right in zip(rows.data, source, target, strict=True):
-        if source_seen[left] or target_seen[right]:
+    source_seen = bytearray(len(rows))
+    target_seen = bytearray(len(rows))
+    for row, source_number, target_number in zip(rows.data, source, target, strict=True):
+        if source_seen[source_number] or target_seen[target_number]:
             outcome[row] = Outcome.REPEATED
         else:
-            source_seen[left] = target_seen[right] = 1
+            source_seen[source_number] = 1
+            target_seen[target_number] = 1
     return outcome
 
 
@@ -257,9 +265,8 @@ def hash_blocks(rows: Iterable[Sequence[str]], seed: int = 0) -> Iterator[Hashes
 
     rows = iter(rows)
     while block := list(islice(rows, BLOCK)):
-        yield tuple(
-            np.frombuffer(b"".join(map(digest, side)), "<u8") for side in zip(*block, strict=True)
-        )
+        sides = zip(*block, strict=True)
+        yield tuple(np.frombuffer(b"".join(map(digest, side)), "<u8") for side in sides)
 
 
 def hash_lines(rows: Iterable[Sequence[str]], seed: int = 0) -> Hashes:
@@ -268,43 +275,46 @@ def hash_lines(rows: Iterable[Sequence[str]], seed: int = 0) -> Hashes:
 
 
 def _check(domains: Mapping[str, AlignedText]) -> None:
+    """Refuse names that are no folder's, and a file that is given twice."""
+    remedy = "letters, digits, _, + and - (it names a folder), not train, dev or test"
     for name in domains:
-        fits = bool(fullmatch(r"[^\W_][\w+-]*", name)) and name not in SPLITS
-        require(
-            fits,
-            "domain",
-            name,
-            "letters, digits, _, + and - (it names a folder), not train, dev or test",
-        )
+        is_folder_name = bool(fullmatch(r"[^\W_][\w+-]*", name)) and name not in SPLITS
+        require(is_folder_name, "domain", name, remedy)
     files = [file.resolve() for text in domains.values() for file in text.files]
-    if twice := [file for file in files if files.count(file) > 1]:
-        raise ConfigError(f"{twice[0]}: the same file is given twice")
+    for file in files:
+        if files.count(file) > 1:
+            raise ConfigError(f"{file}: the same file is given twice")
 
 
 def _write(folder: Path, sides: Sequence[str], rows: Iterator[Row], outcome: np.ndarray) -> None:
-    """Write each row to the file of its split; rows of dev and test stay in memory until all are read."""
+    """Write each row to the file of its split.
+
+    Rows of dev and test stay in memory until all are read.
+    """
     folder.mkdir()
-    schema = pa.schema(
-        [
-            pa.field("line", pa.int64(), False),
-            *(pa.field(side, pa.string(), False) for side in sides),
-        ]
-    )
+    texts = [pa.field(side, pa.string(), False) for side in sides]
+    schema = pa.schema([pa.field("line", pa.int64(), False), *texts])
     held_out: dict[str, list[pa.Table]] = {split: [schema.empty_table()] for split in SPLITS[1:]}
     options = {"compression": "zstd", "write_page_checksum": True}
     rows_with_outcome = zip(rows, outcome.data, strict=False)
     with pq.ParquetWriter(folder / "train.parquet", schema, **options) as train:
         while block := list(islice(rows_with_outcome, BLOCK)):
-            lines, texts = zip(*(row for row, _ in block), strict=True)
-            table = pa.table([pa.array(lines), *map(pa.array, zip(*texts, strict=True))], schema)
-            codes = np.array([code for _, code in block])
-            train.write_table(table.filter(codes == Outcome.TRAIN))
+            block_rows, codes = zip(*block, strict=True)
+            table = _table_of(block_rows, schema)
+            block_outcome = np.array(codes)
+            train.write_table(table.filter(block_outcome == Outcome.TRAIN))
             for split, parts in held_out.items():
-                parts.append(table.filter(codes == Outcome[split.upper()]))
+                parts.append(table.filter(block_outcome == Outcome[split.upper()]))
     for split, parts in held_out.items():
-        pq.write_table(
-            pa.concat_tables(parts).combine_chunks(), folder / f"{split}.parquet", **options
-        )
+        table = pa.concat_tables(parts).combine_chunks()
+        pq.write_table(table, folder / f"{split}.parquet", **options)
+
+
+def _table_of(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
+    """Make a table of rows: the line, and one column per side."""
+    lines, texts = zip(*rows, strict=True)
+    columns = [lines, *zip(*texts, strict=True)]
+    return pa.table([pa.array(column) for column in columns], schema)
 
 
 def audit_folders(
@@ -328,9 +338,10 @@ def audit_folders(
     require(out is None or not out.is_file(), "out", str(out), "a folder for the table")
     tables = []
     for folder in folders:
-        domains = find_splits(
-            folder, sides or read_manifest(folder).get("depends_on", {}).get("sides")
-        )
+        folder_sides = sides
+        if not folder_sides:
+            folder_sides = read_manifest(folder).get("depends_on", {}).get("sides")
+        domains = find_splits(folder, folder_sides)
         name = folder.resolve().name
         table = audit_domains(domains)
         if len(folders) > 1 and [name] != list(domains):
@@ -343,14 +354,14 @@ def audit_folders(
 
 
 def overlap_text(rows: pd.DataFrame) -> str:
-    """Format an audit in the layout of the paper's Table 8: one line per domain, one column per side."""
+    """Format an audit as the paper's Table 8: one line per domain, one column per side."""
     rows = rows.assign(**{"share of": rows["split"] + " in train"})
     rows["text"] = [f"{row.shared:,}/{row.lines:,} ({row.share:.2%})" for row in rows.itertuples()]
     table = rows.pivot_table(
         "text", ["share of", "domain"], "side", aggfunc="first", sort=False, fill_value=""
     )
     table = table.sort_index(level=0, sort_remaining=False, kind="stable")
-    return tabulate(cast(Any, table.reset_index().to_dict("records")))
+    return frame_text(table.reset_index())
 
 
 def read_overlap(folder: Path) -> pd.DataFrame:
@@ -359,7 +370,9 @@ def read_overlap(folder: Path) -> pd.DataFrame:
 
 
 def audit_domains(domains: Mapping[str, Mapping[str, AlignedText]]) -> pd.DataFrame:
-    """Count the lines of dev and test that are also in train. Train is streamed; memory is 16 bytes per held-out line.
+    """Count the lines of dev and test that are also in train.
+
+    Train is streamed; memory is 16 bytes per held-out line.
 
     Args:
         domains: Text by domain, then by split: train, and dev, test or both.
@@ -371,32 +384,50 @@ def audit_domains(domains: Mapping[str, Mapping[str, AlignedText]]) -> pd.DataFr
     """
     rows = []
     for name, splits in domains.items():
-        lines = {
-            split: hash_lines(texts for _, texts in splits[split].rows())
-            for split in SPLITS[1:]
-            if split in splits
+        held_out = [split for split in SPLITS[1:] if split in splits]
+        hashes_of = {
+            split: hash_lines(texts for _, texts in splits[split].rows()) for split in held_out
         }
-        is_shared_by_split = {
-            split: [np.zeros(len(side), bool) for side in sides] for split, sides in lines.items()
-        }
-        train = monitor(splits["train"].rows(), what=f"auditing {name}", unit="rows")
-        for block in hash_blocks(texts for _, texts in train):
-            for split, sides in lines.items():
-                for is_shared, hashes, part in zip(
-                    is_shared_by_split[split], sides, block, strict=True
-                ):
-                    is_shared |= pd.Series(hashes).isin(part).to_numpy()
-        for split, sides in lines.items():
-            source, target = (
-                side & (hashes != EMPTY)
-                for side, hashes in zip(is_shared_by_split[split], sides, strict=True)
-            )
-            by_side = zip(
-                (*splits["train"].sides, EITHER), (source, target, source | target), strict=True
-            )
-            for side, is_shared in by_side:
-                row = {"domain": name, "split": split, "side": side, "lines": is_shared.size}
-                rows.append(
-                    row | {"shared": int(is_shared.sum()), "share": float(is_shared.mean())}
-                )
+        shared = _shared_lines(name, splits["train"], hashes_of)
+        source_side, target_side = splits["train"].sides
+        for split in held_out:
+            source, target = shared[split]
+            by_side = {source_side: source, target_side: target, EITHER: source | target}
+            for side, is_shared in by_side.items():
+                row = {
+                    "domain": name,
+                    "split": split,
+                    "side": side,
+                    "lines": is_shared.size,
+                    "shared": int(is_shared.sum()),
+                    "share": float(is_shared.mean()),
+                }
+                rows.append(row)
     return pd.DataFrame(rows)
+
+
+def _shared_lines(
+    name: str, train: AlignedText, hashes_of: Mapping[str, Hashes]
+) -> dict[str, list[np.ndarray]]:
+    """Tell which held-out lines are in train.
+
+    Args:
+        name: Name of the domain.
+        train: Its training text, which is streamed.
+        hashes_of: Hashes of the lines of each held-out split, by side.
+
+    Returns:
+        For each split and side, bool of shape (lines,); False for an empty line.
+    """
+    shared = {}
+    for split, sides in hashes_of.items():
+        shared[split] = [np.zeros(len(hashes), bool) for hashes in sides]
+    rows = monitor(train.rows(), what=f"auditing {name}", unit="rows")
+    for block in hash_blocks(texts for _, texts in rows):
+        for split, sides in hashes_of.items():
+            for is_shared, hashes, train_hashes in zip(shared[split], sides, block, strict=True):
+                is_shared |= pd.Series(hashes).isin(train_hashes).to_numpy()
+    for split, sides in hashes_of.items():
+        for is_shared, hashes in zip(shared[split], sides, strict=True):
+            is_shared &= hashes != EMPTY
+    return shared

@@ -1,4 +1,4 @@
-"""Measure the topic gap: what a classifier loses if it is trained off the topic that it is tested on."""
+"""Measure the topic gap: what a classifier loses if it is trained off its test topic."""
 
 from dana.core.studies import Study
 

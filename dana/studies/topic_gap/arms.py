@@ -44,7 +44,9 @@ log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class TopicCase:
-    """Input of an arm: one topic with its sets. Arms must not use the labels of the sets ``test`` and ``unused``.
+    """Input of an arm: one topic with its sets.
+
+    Arms must not use the labels of the sets ``test`` and ``unused``.
 
     Attributes:
         topic: Number of the topic.
@@ -61,7 +63,12 @@ class TopicCase:
     topics: Path
 
     def texts(self, part: str, view: str = "stripped") -> tuple[LabelledText, ...]:
-        """Return the documents of a set: ``stripped`` as a classifier sees them, ``whole`` as a generator does."""
+        """Return the documents of a set.
+
+        Args:
+            part: Name of the set.
+            view: ``stripped``, as a classifier sees them, or ``whole``, as a generator does.
+        """
         rows = self.documents.loc[self.documents["set"] == part, ["id", view, "label"]]
         return tuple(LabelledText(*row) for row in rows.itertuples(index=False, name=None))
 
@@ -112,16 +119,17 @@ def check_arm_texts(arm: str, case: TopicCase, arm_texts: ArmTexts) -> ArmTexts:
         DataError: If not; names the arm and the text.
     """
     test = case.texts("test")
-    labels, ids, wordings = (
-        {getattr(row, field) for row in test} for field in ("label", "id", "text")
-    )
+    labels = {row.label for row in test}
+    ids = {row.id for row in test}
+    wordings = {row.text for row in test}
     for part, texts in (("train", arm_texts.train), ("validation", arm_texts.validation)):
         if texts is not None and not texts:
             raise DataError(f"arm {arm}: returned no {part} texts")
         for text in texts or ():
             if not text.text.strip() or text.label not in labels:
                 raise DataError(
-                    f"arm {arm}: {part} text {text.id!r} is empty or has an unknown label {text.label!r}"
+                    f"arm {arm}: {part} text {text.id!r} is empty or has an unknown label"
+                    f" {text.label!r}"
                 )
             if text.id in ids or text.text in wordings:
                 raise DataError(f"arm {arm}: {part} text {text.id!r} is a test text")
@@ -172,10 +180,11 @@ class RepeatedArm(OffTopicArm):
 
 @dataclass(frozen=True)
 class AugmentedBaselineArm:
-    """Train on off-topic documents and on synthetic texts written without keywords (Table 5, "aug baseline").
+    """Train on off-topic documents and on synthetic texts written without keywords.
 
-    Generators are fitted to the windows as they are; the texts that they write are stripped to
-    letters. The other arms with synthetic text differ in its keywords.
+    It is the "aug baseline" of Table 5. Generators are fitted to the windows as they are; the texts
+    that they write are stripped to letters. The other arms with synthetic text differ in its
+    keywords.
 
     Attributes:
         ratio: Synthetic texts of a label per off-topic document.
@@ -216,29 +225,33 @@ class AugmentedBaselineArm:
         return choose_prompts(topics, rows, settings)
 
     def texts(self, case: TopicCase, seed: int, folder: Path) -> ArmTexts:
-        """Add synthetic texts to those of ``off``; arms with equal keywords and generator share them.
+        """Add synthetic texts to those of ``off``.
 
-        Drops synthetic texts that have no letters, or the letters of a test text.
+        Arms with equal keywords and generator share them. Those that have no letters, or the
+        letters of a test text, are dropped.
         """
-        settings, topics, off = (
-            self.settings(seed),
-            Topics.load(case.topics),
-            case.texts("off", "whole"),
-        )
+        settings = self.settings(seed)
+        topics = Topics.load(case.topics)
+        off = case.texts("off", "whole")
         prompts = self.prompts(case, topics, off, settings)
         rows = synthesize(topics, off, prompts, settings, folder)
         letters = [replace(row, text=strip_to_letters(row.text)) for row in rows]
         test_texts = {"", *(row.text for row in case.texts("test"))}
         synthetic = [row for row in letters if row.text not in test_texts]
         if len(synthetic) < len(letters):
-            what = "topic %d: dropped %d of %d synthetic texts, which have no letters or are a test text"
-            log.warning(what, case.topic, len(letters) - len(synthetic), len(letters))
+            log.warning(
+                "topic %d: dropped %d of %d synthetic texts,"
+                " which have no letters or are a test text",
+                case.topic,
+                len(letters) - len(synthetic),
+                len(letters),
+            )
         return ArmTexts((*case.texts("off"), *synthetic))
 
 
 @dataclass(frozen=True)
 class RandomKeywordsArm(AugmentedBaselineArm):
-    """Train on off-topic documents and on synthetic texts from keywords of random off-topic documents (Table 6).
+    """Train on off-topic documents and on synthetic texts from keywords of random ones (Table 6).
 
     Attributes:
         keywords: See :class:`dana.studies.augmentation.synthetic.AugmentSettings`.
@@ -253,7 +266,9 @@ class RandomKeywordsArm(AugmentedBaselineArm):
 
 @dataclass(frozen=True)
 class AugmentedArm(AugmentedBaselineArm):
-    """Train on off-topic documents and on synthetic texts from keywords of documents on the topic (section 3.2).
+    """Train on off-topic documents and on synthetic texts about the topic (section 3.2).
+
+    The synthetic texts are written from keywords of documents on the topic.
 
     Attributes:
         keywords: See :class:`dana.studies.augmentation.synthetic.AugmentSettings`.
@@ -279,7 +294,10 @@ class AugmentedArm(AugmentedBaselineArm):
         rows: Sequence[LabelledText],
         settings: AugmentSettings,
     ) -> list[Prompt]:
-        """Make prompts from the documents of the pool most about the topic, as many as a label gets texts."""
+        """Make prompts from the documents of the pool that are most about the topic.
+
+        They are as many as the label with the most synthetic texts gets.
+        """
         count = max(counts_by_label(rows, settings.ratio).values())
         pool = case.documents[case.documents["set"] == self.pool]
         best = pool.sort_values(["share", "id"], ascending=[False, True]).head(count)

@@ -6,8 +6,13 @@ from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_remake
 from dana.cli.settings import settings_from
 from dana.cli.tasks import FINETUNE
 
+
+def _topic(text: str) -> int | str:
+    return int(text) if text.lstrip("-").isdigit() else text
+
+
 NUMBERS = {"nargs": "+", "type": int}
-TOPICS = {"nargs": "+", "type": lambda text: int(text) if text.lstrip("-").isdigit() else text}
+TOPICS = {"nargs": "+", "type": _topic}
 READS = ("topic_gap", "finetune", "topics", "inputs", "on_bad_record")
 OF_FINETUNING = "--data --task-path --text-field --label-field --id-field --seeds --preset"
 FLAGS = [
@@ -70,6 +75,5 @@ def _topic_gap(args: argparse.Namespace) -> None:
     settings = settings_from(args)
     page = call_remaking(lambda: run_topic_gap(args.card, settings, args.remake), args.remake)
     print(page.with_suffix(".md").read_text(encoding="utf-8").partition("\n## Macro-F1")[0])
-    print(
-        f"written: {page}, {page.with_suffix('.md').name}, tables/results.csv, gap.csv and summary.csv"
-    )
+    text = page.with_suffix(".md").name
+    print(f"written: {page}, {text}, tables/results.csv, gap.csv and summary.csv")

@@ -25,7 +25,8 @@ from dana.tasks.examples import Example
 
 COLUMNS = ("id", "label", "text", "whole", "stripped")
 NEAR = 0.5  # Jaccard index of four-word shingles from which on two texts are near duplicates
-SETS, UNUSED = ("test", "on", "off", "validation"), "unused"
+SETS = ("test", "on", "off", "validation")
+UNUSED = "unused"
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ class Window:
         seed: Root seed; with the document's id it decides the position of the window.
 
     References:
-        Roussinov and Sharoff 2023, section 3.1.2: 1,000 characters at a random position, so that openings, such as the
-        question of a thread, do not decide.
+        Roussinov and Sharoff 2023, section 3.1.2: 1,000 characters at a random position, so that
+        openings, such as the question of a thread, do not decide.
     """
 
     length: int = 1000
@@ -47,31 +48,35 @@ class Window:
     seed: int = 0
 
     def cut(self, text: str, doc_id: str) -> str | None:
-        """Cut the window of a document, all positions equally likely; None if the document is dropped."""
+        """Cut the window of a document, all positions equally likely; None if it is dropped."""
         room = len(text) - self.length
         if room < 0:
             return text if self.short == KEEP else None
         key = np.array([document_key(doc_id)], dtype=np.uint64)
-        begin = int(
-            hash_uniform(derive_seed(self.seed, "topic gap", "window"), key)[0] * (room + 1)
-        )
-        return text[begin : begin + self.length]
+        uniform = hash_uniform(derive_seed(self.seed, "topic gap", "window"), key)[0]
+        start = int(uniform * (room + 1))
+        return text[start : start + self.length]
 
 
 class _Letters(dict[int, str | None]):
     """A table for :meth:`str.translate` that keeps letters and their marks; filled on demand."""
 
     def __missing__(self, code: int) -> str | None:
-        kind = unicodedata.category(chr(code))
-        # Format characters, such as a soft hyphen, are inside words; all others separate words.
-        self[code] = chr(code) if kind[0] in "LM" else None if kind == "Cf" else " "
+        category = unicodedata.category(chr(code))
+        if category[0] in "LM":
+            self[code] = chr(code)
+        elif category == "Cf":  # a format character, such as a soft hyphen, is inside a word
+            self[code] = None
+        else:
+            self[code] = " "
         return self[code]
 
 
 def strip_to_letters(text: str) -> str:
-    """Strip a text to what a classifier sees: lower-cased letters of any script, separated by single spaces.
+    """Strip a text to what a classifier sees: lower-cased words of letters, and single spaces.
 
-    Removes digits, punctuation and symbols, as Roussinov and Sharoff 2023, section 3.2.
+    Removes digits, punctuation and symbols, as Roussinov and Sharoff 2023, section 3.2; letters are
+    those of any script.
     """
     return " ".join(text.lower().translate(_Letters()).split())
 
@@ -102,37 +107,32 @@ def pool_documents(
     Raises:
         DataError: If the window is longer than every text, or a label has no documents left.
     """
-    read = (
-        (split, example.id, names[cast(int, example.label)], example.text)
-        for split, some in splits.items()
-        for example in some
-    )
+    read = []
+    for split, examples in splits.items():
+        for example in examples:
+            read.append((split, example.id, names[cast(int, example.label)], example.text))
     rows = pd.DataFrame(read, columns=["split", "id", "label", "text"])
-    counts: dict[str, Any] = {"in": len(rows), "kept": 0, "dropped": {}}
+    drops: dict[str, int] = {}
+    counts: dict[str, Any] = {"in": len(rows), "kept": 0, "dropped": drops}
 
     def leave_out(rows: pd.DataFrame, is_out: np.ndarray, reason: str) -> pd.DataFrame:
         if is_out.any():
-            counts["dropped"][reason] = int(is_out.sum())
+            drops[reason] = int(is_out.sum())
         return rows[~is_out].reset_index(drop=True)
 
     rows = leave_out(rows, ~rows["label"].isin(labels).to_numpy(), "other label")
-    of_label = Counter(rows["label"])
-    rows = leave_out(
-        rows, ~np.isin(np.arange(len(rows)), distinct_rows(rows["text"].tolist())), "repeated"
-    )
-    rows = leave_out(
-        rows,
-        repeats_earlier(*shingle_matrix([[text] for text in rows["text"]]), NEAR),
-        "near duplicate",
-    )
+    count_by_label = Counter(rows["label"])
+    is_first = np.isin(np.arange(len(rows)), distinct_rows(rows["text"].tolist()))
+    rows = leave_out(rows, ~is_first, "repeated")
+    shingles = shingle_matrix([[text] for text in rows["text"]])
+    rows = leave_out(rows, repeats_earlier(*shingles, NEAR), "near duplicate")
     longest = int(rows["text"].str.len().max()) if len(rows) else window.length
     if longest < window.length:
         raise DataError(
-            f"window={window.length}: must be at most {longest:,}, the characters of the longest text"
+            f"window={window.length}: must be at most {longest:,}, the characters of the longest"
+            " text"
         )
-    ids = rows["id"].where(~rows["id"].duplicated(keep=False), rows["split"] + ":" + rows["id"])
-    numbers = ids.groupby(ids).cumcount()
-    rows["id"] = ids.where(numbers == 0, ids + "#" + (numbers + 1).astype(str))
+    rows["id"] = _distinct_ids(rows)
     rows["whole"] = [
         window.cut(text, doc_id) for text, doc_id in zip(rows["text"], rows["id"], strict=True)
     ]
@@ -141,15 +141,46 @@ def pool_documents(
     rows = leave_out(rows, (rows["stripped"] == "").to_numpy(), "no letters")
     # "Bill 7 paid" and "Bill 8 paid" are one text to a classifier, which must not be in two sets.
     rows = leave_out(rows, rows["stripped"].duplicated().to_numpy(), "same letters")
-    remaining = set(rows["label"])
+    counts["kept"] = len(rows)
+    _require_labels(rows["label"], labels, count_by_label, window)
+    return rows[list(COLUMNS)], counts
+
+
+def _distinct_ids(rows: pd.DataFrame) -> pd.Series:
+    """Prefix repeated ids with the split; number what is still repeated, from the second on."""
+    is_repeated = rows["id"].duplicated(keep=False)
+    ids = rows["id"].where(~is_repeated, rows["split"] + ":" + rows["id"])
+    number = ids.groupby(ids).cumcount()
+    return ids.where(number == 0, ids + "#" + (number + 1).astype(str))
+
+
+def _require_labels(
+    remaining: Iterable[str],
+    labels: Sequence[str],
+    count_by_label: Mapping[str, int],
+    window: Window,
+) -> None:
+    """Check that every label has a document left.
+
+    Args:
+        remaining: Labels of the documents that are left.
+        labels: Labels to use.
+        count_by_label: Number of documents of each label before any was dropped.
+        window: Window of a document.
+
+    Raises:
+        DataError: If a label has none; names it, and the labels that have some.
+    """
+    present = set(remaining)
     for label in labels:
-        if label not in remaining:
-            short = f"; window={window.length}, short={window.short}" if of_label[label] else ""
+        if label not in present:
+            count = count_by_label[label]
+            short = f"; window={window.length}, short={window.short}" if count else ""
+            usable = [name for name in labels if name in present]
             raise DataError(
-                f"label {label!r}: none of its {of_label[label]:,} documents is left{short}; use "
-                f"labels={[name for name in labels if name in remaining]}, or more documents of this one"
+                f"label {label!r}: none of its {count:,} documents is left{short}; use"
+                f" labels={usable}, or more documents of this one"
             )
-    return rows[list(COLUMNS)], counts | {"kept": len(rows)}
 
 
 class DegenerateTopic(DataError):
@@ -190,8 +221,9 @@ def require_enough(labels: Iterable[str], split: TopicSplit) -> None:
     largest = (count - others) // 2
     remedy = f"n must be at most {largest}" if largest >= 1 else "lower test or validation"
     raise DataError(
-        f"n={split.n}: label {label!r} needs {others + 2 * split.n:,} documents ({split.test:,} to test, "
-        f"{split.validation:,} to validate, {split.n:,} on and {split.n:,} off topic), has {count:,}; {remedy}"
+        f"n={split.n}: label {label!r} needs {others + 2 * split.n:,} documents"
+        f" ({split.test:,} to test, {split.validation:,} to validate, {split.n:,} on and"
+        f" {split.n:,} off topic), has {count:,}; {remedy}"
     )
 
 
@@ -215,21 +247,28 @@ def split_by_topic(documents: pd.DataFrame, shares: np.ndarray, split: TopicSpli
     require_enough(documents["label"], split)
     names = documents["id"].to_numpy(dtype=str)
     keys = np.array([document_key(name) for name in documents["id"]], dtype=np.uint64)
-    dealt = hash_uniform(derive_seed(split.seed, "topic gap", "draw"), keys)
+    random_order = hash_uniform(derive_seed(split.seed, "topic gap", "draw"), keys)
     sets = np.full(len(documents), UNUSED, dtype=object)
     for label in sorted(set(documents["label"])):
         rows = np.flatnonzero(documents["label"] == label)
-        rows = rows[np.lexsort((names[rows], -shares[rows]))]
-        top, bottom = rows[: split.test + split.n], rows[::-1][: split.n + split.validation]
+        rows = rows[np.lexsort((names[rows], -shares[rows]))]  # the largest share first
+        top = rows[: split.test + split.n]
+        bottom = rows[::-1][: split.n + split.validation]
         if split.draw == RANDOM:
-            top, bottom = (part[np.argsort(dealt[part], kind="stable")] for part in (top, bottom))
-        parts = (top[: split.test], top[split.test :], bottom[: split.n], bottom[split.n :])
-        lowest_on, highest_off = float(shares[parts[0]].min()), float(shares[parts[2]].max())
+            top = top[np.argsort(random_order[top], kind="stable")]
+            bottom = bottom[np.argsort(random_order[bottom], kind="stable")]
+        test = top[: split.test]
+        off = bottom[: split.n]
+        lowest_on = float(shares[test].min())
+        highest_off = float(shares[off].max())
         if lowest_on <= highest_off:
             raise DegenerateTopic(
-                f"label {label!r}: the topic does not separate its documents: the lowest share of a test document is "
-                f"{lowest_on:.4g}, the highest share off topic {highest_off:.4g}"
+                f"label {label!r}: the topic does not separate its documents: the lowest share of"
+                f" a test document is {lowest_on:.4g}, the highest share off topic"
+                f" {highest_off:.4g}"
             )
-        for name, part in zip(SETS, parts, strict=True):
-            sets[part] = name
+        sets[test] = "test"
+        sets[top[split.test :]] = "on"
+        sets[off] = "off"
+        sets[bottom[split.n :]] = "validation"
     return sets

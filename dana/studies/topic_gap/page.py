@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 P_VALUES = ("p_t", "p_wilcoxon")
-TOPICS, SEEDS = 6, 2  # for a p in the headline: from five topics Wilcoxon's p is never below 0.0625
+# Fewest of each for a p in the headline: from five topics Wilcoxon's p is never below 0.0625.
+TOPICS = 6
+SEEDS = 2
 DIGITS = 12  # differences are rounded, so that ties of printed scores are ties
 
 
@@ -45,14 +47,17 @@ def paired_test(differences: np.ndarray) -> dict[str, float]:
         all but the mean are NaN.
 
     References:
-        Hedges 1981, Distribution theory for Glass's estimator of effect size: the correction 1 − 3 / (4 df − 1).
-        Wilcoxon 1945, Individual comparisons by ranking methods; zeros are dropped.
+        Hedges 1981, Distribution theory for Glass's estimator of effect size: the correction 1 − 3
+        / (4 df − 1). Wilcoxon 1945, Individual comparisons by ranking methods; zeros are dropped.
     """
     from scipy.stats import ttest_1samp, wilcoxon
 
     values = np.round(np.asarray(differences, dtype=np.float64), DIGITS)
-    interval, is_zero = mean_interval(values.tolist()), not values.any()
-    hedges_g, p_t, p_wilcoxon = math.nan, math.nan, math.nan
+    interval = mean_interval(values.tolist())
+    is_zero = not values.any()
+    hedges_g = math.nan
+    p_t = math.nan
+    p_wilcoxon = math.nan
     if values.size > 1:
         p_wilcoxon = 1.0 if is_zero else float(wilcoxon(values).pvalue)
         if np.ptp(values) > 0:  # else the deviation is 0, and effect size and t are undefined
@@ -62,23 +67,26 @@ def paired_test(differences: np.ndarray) -> dict[str, float]:
             hedges_g = correction * interval.mean / interval.std
         elif is_zero:
             p_t = 1.0
-    test = {
+    return {
         "difference": interval.mean,
         "std": interval.std,
         "low": interval.low,
         "high": interval.high,
+        "hedges_g": hedges_g,
+        "p_t": p_t,
+        "p_wilcoxon": p_wilcoxon,
     }
-    return {**test, "hedges_g": hedges_g, "p_t": p_t, "p_wilcoxon": p_wilcoxon}
 
 
 def gap_frame(results: pd.DataFrame) -> pd.DataFrame:
-    """Average the scores of each arm over seeds, and compute ``gap``, the difference of on and off topic.
+    """Average the scores of each arm over seeds.
 
     Args:
         results: One row per topic, n, arm and seed: topic, words, n, arm, seed, score.
 
     Returns:
-        One row per topic and n: topic, words, n, one column per arm, gap.
+        One row per topic and n: topic, words, n, one column per arm, and ``gap``, on topic minus
+        off topic, if there are both.
     """
     arms = list(dict.fromkeys(results["arm"]))
     means = results.groupby(["n", "topic", "arm"])["score"].mean().unstack()[arms].reset_index()
@@ -86,7 +94,9 @@ def gap_frame(results: pd.DataFrame) -> pd.DataFrame:
     means.insert(1, "words", means["topic"].map(words))
     means = means[["topic", "words", "n", *arms]]
     means.columns.name = None
-    return means.assign(gap=means[ON] - means[OFF]) if {ON, OFF} <= set(arms) else means
+    if ON in arms and OFF in arms:
+        return means.assign(gap=means[ON] - means[OFF])
+    return means
 
 
 def gap_summary(results: pd.DataFrame) -> pd.DataFrame:
@@ -111,15 +121,18 @@ def gap_summary(results: pd.DataFrame) -> pd.DataFrame:
             "other": OFF,
             "topics": differences.size,
             "mean": pairs[arm].mean(),
+            "mean_other": pairs[OFF].mean(),
+            "lower": int((differences < 0).sum()),
+            **paired_test(differences),
         }
-        row |= {"mean_other": pairs[OFF].mean(), "lower": int((differences < 0).sum())}
-        rows.append(row | paired_test(differences))
+        rows.append(row)
     summary = pd.DataFrame(rows)
-    for name in P_VALUES if rows else ():
+    if summary.empty:
+        return summary
+    for name in P_VALUES:
         p_values = summary[name].dropna()
-        summary[f"{name}_holm"] = pd.Series(holm(p_values.tolist()), index=p_values.index).reindex(
-            summary.index
-        )
+        adjusted = pd.Series(holm(p_values.tolist()), index=p_values.index)
+        summary[f"{name}_holm"] = adjusted.reindex(summary.index)
     return summary
 
 
@@ -132,7 +145,9 @@ def gap_report(
     words: Mapping[int, str],
     labels: int,
 ) -> Report:
-    """Build the page. A sentence has a p only if there are six topics and two seeds, and says what guessing scores.
+    """Build the page.
+
+    A sentence has a p only if there are six topics and two seeds; it says what guessing scores.
 
     Args:
         task: Name of the task.
@@ -144,11 +159,14 @@ def gap_report(
         words: Most probable words of each topic.
         labels: Number of labels, each with as many test texts.
     """
-    gap, summary, seeds = gap_frame(results), gap_summary(results), results["seed"].nunique()
+    gap = gap_frame(results)
+    summary = gap_summary(results)
+    seeds = results["seed"].nunique()
     verdicts = [_verdict(row, Path(model).name, seeds, labels) for row in each(summary)]
     caption = (
-        "Mean macro-F1 over topics of an arm and of training off topic (other); their difference, its 95 % interval by "
-        "Student's t, Hedges' g, and the number of topics where it is below 0; p without and with Holm over all rows."
+        "Mean macro-F1 over topics of an arm and of training off topic (other); their difference,"
+        " its 95 % interval by Student's t, Hedges' g, and the number of topics where it is below"
+        " 0; p without and with Holm over all rows."
     )
     differences = Table("summary", caption, summary, SUMMARY)
     by_topic = Table("gap", "Means over seeds; gap: on minus off topic.", gap, _topic_columns(gap))
@@ -163,22 +181,25 @@ def gap_report(
 
 def _verdict(row: Any, model: str, seeds: int, labels: int) -> str:
     """Put a row of the summary in words."""
-    training, points = (
-        "on topic" if row.arm == ON else f"on {row.arm}",
-        number(100 * row.difference, 1, True),
-    )
+    training = "on topic" if row.arm == ON else f"on {row.arm}"
+    points = number(100 * row.difference, 1, True)
     claim = (
-        f"N = {row.n}: trained {training}, {model} gets {points} points of macro-F1 over training off topic"
-        f", which has {number(row.mean_other, 3)} (random labels: {number(1 / labels, 3)})"
+        f"N = {row.n}: trained {training}, {model} gets {points} points of macro-F1 over training"
+        f" off topic, which has {number(row.mean_other, 3)}"
+        f" (random labels: {number(1 / labels, 3)})"
     )
     if row.topics < 2:
         return f"{claim}, on one topic only."
     interval = f"95 % interval {interval_text(100 * row.low, 100 * row.high, 1)}"
     if row.topics < TOPICS or seeds < SEEDS:
-        return f"{claim} ({interval}; no p, as it takes {TOPICS} topics and {SEEDS} seeds: {row.topics} and {seeds})."
+        return (
+            f"{claim} ({interval}; no p, as it takes {TOPICS} topics and {SEEDS} seeds:"
+            f" {row.topics} and {seeds})."
+        )
     p = f"{row.p_t_holm:.1e}" if row.p_t_holm < 0.0005 else number(row.p_t_holm, 4)
+    test = f"p = {p} by paired t over {row.topics} topics after Holm"
     chance = "" if row.p_t_holm <= ALPHA else "; it may be chance"
-    return f"{claim} ({interval}, p = {p} by paired t over {row.topics} topics after Holm){chance}."
+    return f"{claim} ({interval}, {test}){chance}."
 
 
 SUMMARY = (
@@ -207,22 +228,24 @@ def _coverage(
     left_out: Mapping[int, str],
     words: Mapping[int, str],
 ) -> str:
-    reasons = (
-        ", ".join(f"{count:,} {reason}" for reason, count in counts["dropped"].items()) or "none"
-    )
-    seeds, collapses = results["seed"].nunique(), int(results["collapsed"].sum())
+    """Tell which documents, topics and seeds were measured, and how many models collapsed."""
+    drops = [f"{count:,} {reason}" for reason, count in counts["dropped"].items()]
+    seeds = results["seed"].nunique()
+    plural = "s" if seeds > 1 else ""
     lines = [
-        f"{counts['kept']:,} of {counts['in']:,} documents; left out: {reasons}.",
-        f"Scores are means over {seeds} seed{'s' * (seeds > 1)}; the epoch is chosen on validation texts off topic.",
+        f"{counts['kept']:,} of {counts['in']:,} documents;"
+        f" left out: {', '.join(drops) or 'none'}.",
+        f"Scores are means over {seeds} seed{plural};"
+        " the epoch is chosen on validation texts off topic.",
     ]
+    collapses = int(results["collapsed"].sum())
     if collapses:
         lines.append(
-            f"{collapses} of {len(results)} models collapsed: they predict one label for nearly all texts."
+            f"{collapses} of {len(results)} models collapsed:"
+            " they predict one label for nearly all texts."
         )
-    lines += [
-        f"Topic {topic} ({words[topic]}) is left out, {reason}."
-        for topic, reason in left_out.items()
-    ]
+    for topic, reason in left_out.items():
+        lines.append(f"Topic {topic} ({words[topic]}) is left out, {reason}.")
     return "\n".join(lines)
 
 
@@ -235,20 +258,12 @@ def keyword_curve(points: pd.DataFrame) -> Figure:
 
     def paint(axes: "Axes") -> None:
         for index, ((run, n), group) in enumerate(points.groupby(["run", "n"])):
-            axes.plot(
-                group["keywords"],
-                group["score"],
-                "o-",
-                color=f"C{index}",
-                label=f"{Path(str(run)).name}, N = {n}",
-            )
-            axes.axhline(group["off"].iloc[0], color=f"C{index}", linestyle="--", linewidth=1)
+            colour = f"C{index}"
+            label = f"{Path(str(run)).name}, N = {n}"
+            axes.plot(group["keywords"], group["score"], "o-", color=colour, label=label)
+            axes.axhline(group["off"].iloc[0], color=colour, linestyle="--", linewidth=1)
         axes.set(xlabel="keywords of a synthetic text", ylabel="macro-F1, %", xscale="log")
         axes.legend()
 
-    return Figure(
-        "figure2",
-        "Macro-F1 by number of keywords; dashed: trained off topic alone.",
-        (5, 3.6),
-        paint,
-    )
+    alt = "Macro-F1 by number of keywords; dashed: trained off topic alone."
+    return Figure("figure2", alt, (5, 3.6), paint)

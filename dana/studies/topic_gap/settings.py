@@ -8,10 +8,14 @@ from pydantic import Field
 from dana.core.errors import SettingError
 from dana.core.settings import Count, CountOrZero, OneOf, settings_model
 
-OFF, ON, ALL = "off", "on", "all"
-DROP, KEEP = "drop", "keep"
+OFF = "off"
+ON = "on"
+ALL = "all"
+DROP = "drop"
+KEEP = "keep"
 SHORT = (DROP, KEEP)
-RANKS, RANDOM = "ranks", "random"
+RANKS = "ranks"
+RANDOM = "random"
 DRAWS = (RANKS, RANDOM)
 
 

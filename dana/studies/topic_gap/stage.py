@@ -48,9 +48,13 @@ from dana.tasks.settings import Preset
 
 STEPS = "steps"  # folder of the steps' artifacts
 FIELDS = ("text_field", "label_field", "id_field")
-POOL, SHARES, TASK = "topic-gap-pool", "topic-gap-shares", "topic-gap-task"
-DOCUMENTS, THETA = "documents.parquet", "theta.parquet"
-CARD, DATA = "card.yaml", "data"
+POOL = "topic-gap-pool"
+SHARES = "topic-gap-shares"
+TASK = "topic-gap-task"
+DOCUMENTS = "documents.parquet"
+THETA = "theta.parquet"
+CARD = "card.yaml"
+DATA = "data"
 METRIC = "macro_f1"
 AT_ONCE = 4096  # documents per batch
 
@@ -81,15 +85,12 @@ def run_topic_gap(card: str, settings: RunSettings, remake: bool = False) -> Pat
     _check(card, settings)
     splits = topic_splits(settings)
     folder = prepare_shares(card, settings, splits)
-    topics, left_out = select_topics(
-        *open_documents(folder), settings.section("topic_gap").topics, splits
-    )
-    steps = [
-        step
-        for topic in topics
-        for split in splits
-        for step in steps_of_topic(card, settings, topic, split)
-    ]
+    documents, theta = open_documents(folder)
+    names = settings.section("topic_gap").topics
+    topics, left_out = select_topics(documents, theta, names, splits)
+    steps: list[Step] = []
+    for topic, split in product(topics, splits):
+        steps += steps_of_topic(card, settings, topic, split)
     run = Run(folder, tuple(steps))
     if not remake:
         _refuse_changed(run)
@@ -97,32 +98,41 @@ def run_topic_gap(card: str, settings: RunSettings, remake: bool = False) -> Pat
     pool = open_artifact(folder / "pool", POOL).manifest
     table = pd.read_csv(_topic_model(settings) / TOPICS, keep_default_na=False)
     words = dict(zip(table["topic"].astype(int), table["words"], strict=True))
-    numbers = (
-        _results(run, paths, words),
-        pool["counts"],
-        left_out,
-        words,
-        len(pool["depends_on"]["taken"]),
+    report = gap_report(
+        task=load_card(card).name,
+        model=str(settings.model),
+        results=_results(run, paths, words),
+        counts=pool["counts"],
+        left_out=left_out,
+        words=words,
+        labels=len(pool["depends_on"]["taken"]),
     )
-    report = gap_report(load_card(card).name, str(settings.model), *numbers)
     return write_page(report, Path(settings.out), "topic_gap")
 
 
 def _refuse_changed(run: Run) -> None:
-    """Refuse settings that differ from those of existing steps before any training, by one error that names the flag.
+    """Refuse settings that differ from those of existing steps, before any training.
 
-    Runs one finished step again, with its task, as all steps have the same settings.
+    It runs one finished step again, with its task, as all steps have the same settings: that gives
+    one error, which names the flag.
 
     Raises:
         Contradiction: If the settings differ.
     """
-    tuning_steps = (step for step in run.steps if step.name.startswith("finetune/"))
-    example = next(
-        (step for step in tuning_steps if (Path(step.settings["out"]) / MANIFEST).is_file()), None
-    )
-    for step in run.steps if example else ():
-        if example and step.name in (*example.needs, example.name):
+    finished = _finished_step(run)
+    if finished is None:
+        return
+    for step in run.steps:
+        if step.name in finished.needs or step.name == finished.name:
             call_stage(step.stage, step.arguments({}))
+
+
+def _finished_step(run: Run) -> Step | None:
+    """Return the first step of fine-tuning that has finished; None if none has."""
+    for step in run.steps:
+        if step.name.startswith("finetune/") and (Path(step.settings["out"]) / MANIFEST).is_file():
+            return step
+    return None
 
 
 def prepare_shares(card: str, settings: RunSettings, splits: Sequence[TopicSplit]) -> Path:
@@ -139,32 +149,34 @@ def prepare_shares(card: str, settings: RunSettings, splits: Sequence[TopicSplit
     Raises:
         DataError: If there are too few documents.
     """
-    folder, gap, seed = (
-        Path(settings.out) / STEPS,
-        settings.section("topic_gap"),
-        settings.selection.seed,
-    )
-    read = replace(
-        FinetuneSettings(), **{name: getattr(settings.finetune, name) for name in FIELDS}
-    )
+    folder = Path(settings.out) / STEPS
+    gap = settings.section("topic_gap")
+    seed = settings.selection.seed
+    fields = {name: getattr(settings.finetune, name) for name in FIELDS}
+    read = replace(FinetuneSettings(), **fields)
     window = Window(gap.window, gap.short, seed)
     pool = gap_pool_stage(card, folder / "pool", window, gap.labels, read, settings.data).path
     labels = pd.read_parquet(pool / DOCUMENTS, columns=["label"])["label"]
     for split in splits:
         require_enough(labels, split)
     if not gap.topics_of:
-        of = RunSettings(pool=[str(pool / DOCUMENTS)])
-        if settings.pool:
-            of = replace(
-                of,
-                pool=settings.pool,
-                inputs=settings.inputs,
-                on_bad_record=settings.on_bad_record,
-            )
-        of = replace(of, out=str(folder / "topics"), selection=replace(Selection(), seed=seed))
-        run_topic_fit(replace(of, **{"topics": settings.section("topics")}))
+        run_topic_fit(_fit_settings(settings, pool, folder / "topics"))
     shares_stage(pool, _topic_model(settings), folder / "shares")
     return folder
+
+
+def _fit_settings(settings: RunSettings, pool: Path, out: Path) -> RunSettings:
+    """Return the settings of the topics' fit: to the run's pool text, or else to the task's."""
+    fit = RunSettings(pool=[str(pool / DOCUMENTS)])
+    if settings.pool:
+        fit = replace(
+            fit,
+            pool=settings.pool,
+            inputs=settings.inputs,
+            on_bad_record=settings.on_bad_record,
+        )
+    selection = replace(Selection(), seed=settings.selection.seed)
+    return replace(fit, out=str(out), selection=selection, **{"topics": settings.section("topics")})
 
 
 def check_task_of_topics(card: str, settings: RunSettings) -> TaskCard:
@@ -173,7 +185,8 @@ def check_task_of_topics(card: str, settings: RunSettings) -> TaskCard:
     Raises:
         ConfigError: If a name is unknown, or the task does not have one label per text.
     """
-    gap, task = settings.section("topic_gap"), load_card(card)
+    gap = settings.section("topic_gap")
+    task = load_card(card)
     require(task.kind == DEFAULT, "kind", task.kind, f"{DEFAULT} for the topic gap")
     require(task.text_pair is None, "text_pair", task.text_pair, "empty for the topic gap")
     for label in gap.labels:
@@ -189,27 +202,22 @@ def check_task_of_topics(card: str, settings: RunSettings) -> TaskCard:
 
 def _check(card: str, settings: RunSettings) -> None:
     """Check every name before any text is read."""
-    gap, task = settings.section("topic_gap"), check_task_of_topics(card, settings)
-    require(
-        bool(settings.model),
-        "--model",
-        settings.model,
-        "the checkpoint to fine-tune: a folder or a Hub name",
-    )
+    task = check_task_of_topics(card, settings)
+    remedy = "the checkpoint to fine-tune: a folder or a Hub name"
+    require(bool(settings.model), "--model", settings.model, remedy)
     check_checkpoint(str(settings.model))
-    for arm in gap.arms:
+    for arm in settings.section("topic_gap").arms:
         TOPIC_GAP_ARMS.create(arm)
-    _finetune(settings, task)
+    _finetune_settings(settings, task)
 
 
-def _finetune(settings: RunSettings, task: TaskCard) -> FinetuneSettings:
+def _finetune_settings(settings: RunSettings, task: TaskCard) -> FinetuneSettings:
     """Resolve the settings of fine-tuning; by default the best epoch is tested."""
-    finetuning = (
-        settings.finetune
-        if settings.finetune.evaluate
-        else replace(settings.finetune, evaluate="best")
-    )
-    return FinetuneSettings(**asdict(finetuning.resolve(task, load_config(str(settings.model)))))
+    finetune = settings.finetune
+    if not finetune.evaluate:
+        finetune = replace(finetune, evaluate="best")
+    resolved = finetune.resolve(task, load_config(str(settings.model)))
+    return FinetuneSettings(**asdict(resolved))
 
 
 def topic_splits(settings: RunSettings) -> list[TopicSplit]:
@@ -221,8 +229,10 @@ def topic_splits(settings: RunSettings) -> list[TopicSplit]:
 
 
 def _topic_model(settings: RunSettings) -> Path:
+    """Return the folder of the topics that are given, or of those that the run fits."""
     topics_of = settings.section("topic_gap").topics_of
-    return (Path(topics_of) if topics_of else Path(settings.out) / STEPS / "topics") / MODEL
+    folder = Path(topics_of) if topics_of else Path(settings.out) / STEPS / "topics"
+    return folder / MODEL
 
 
 def select_topics(
@@ -243,9 +253,10 @@ def select_topics(
         ConfigError: If a topic does not exist.
         DegenerateTopic: If a named topic, or every topic, does not separate the documents.
     """
-    count, left_out = theta.shape[1], dict[int, str]()
+    count = theta.shape[1]
     topics = list(range(count)) if names == [ALL] else list(names)
     require(max(topics) < count, "topics", topics, f"numbers of topics from 0 to {count - 1}")
+    left_out: dict[int, str] = {}
     for topic, split in product(topics, splits):
         try:
             split_by_topic(documents, theta[:, topic], split)
@@ -261,35 +272,33 @@ def select_topics(
 def steps_of_topic(
     card: str, settings: RunSettings, topic: int, split: TopicSplit
 ) -> Iterator[Step]:
-    """Yield the steps of one topic and n: the task of every arm, the fine-tuning with every seed."""
-    steps, folder, before = (
-        Path(settings.out) / STEPS,
-        f"topic-{topic}/n{split.n}",
-        dict[str, tuple[str, ...]](),
-    )
-    task = load_card(card)
-    finetune = _finetune(settings, task)
-    for arm, seed in product(
-        settings.section("topic_gap").arms, replace(Preset(), seeds=finetune.seeds or 1).seed_list
-    ):
+    """Yield the steps of one topic and n: every arm's task, and its fine-tuning with every seed."""
+    steps = Path(settings.out) / STEPS
+    folder = f"topic-{topic}/n{split.n}"
+    finetune = _finetune_settings(settings, load_card(card))
+    seeds = replace(Preset(), seeds=finetune.seeds or 1).seed_list
+    # The last step that wrote a task with a seed, or with none: arms with one seed run one after
+    # the other, as they share `work`.
+    last_step: dict[str, str] = {}
+    for arm, seed in product(settings.section("topic_gap").arms, seeds):
         is_seeded = TOPIC_GAP_ARMS.create(arm).seeded
         seed_folder = f"/seed-{seed}" if is_seeded else ""
         task_step = f"arm/{folder}/{slug(arm)}{seed_folder}"
-        if before.get(seed_folder) != (
-            task_step,
-        ):  # an arm that is not seeded is made once for all seeds
+        previous = last_step.get(seed_folder)
+        if previous != task_step:  # an arm that is not seeded is made once for all seeds
             arguments = {
                 "steps": steps,
                 "topics": _topic_model(settings),
                 "arm": arm,
                 "topic": topic,
                 "split": split,
+                "folder": steps / task_step,
+                "seed": seed if is_seeded else None,
+                "work": steps / f"work/{folder}{seed_folder}",
             }
-            arguments |= {"folder": steps / task_step, "seed": seed if is_seeded else None}
-            arguments["work"] = steps / f"work/{folder}{seed_folder}"
-            # Arms run one after the other, as they share `work`.
-            yield Step(task_step, f"{__name__}:arm_stage", arguments, before.get(seed_folder, ()))
-            before[seed_folder] = (task_step,)
+            needs = () if previous is None else (previous,)
+            yield Step(task_step, f"{__name__}:arm_stage", arguments, needs)
+            last_step[seed_folder] = task_step
         name = f"finetune/{folder}/{slug(arm)}/seed-{seed}"
         tuning = {
             "model": settings.model,
@@ -308,21 +317,21 @@ def _results(run: Run, paths: dict[str, str], words: dict[int, str]) -> pd.DataF
     for step in run.steps:
         if not step.name.startswith("finetune/"):
             continue
-        result, topic = open_artifact(Path(paths[step.name]), "finetune"), int(step.labels["topic"])
-        [seed], counts = seed_rows(result), result.manifest["counts"]
+        result = open_artifact(Path(paths[step.name]), "finetune")
+        topic = int(step.labels["topic"])
+        [seed] = seed_rows(result)
         row = {
             "topic": topic,
             "words": words[topic],
             "n": int(step.labels["texts"]),
             "arm": step.labels["arm"],
-        }
-        row |= {
             "seed": seed["seed"],
             "score": seed["score"],
             "dev_score": seed["dev_score"],
             "epoch": seed["epoch"],
+            "collapsed": seed["degenerate"],
         }
-        row |= {"collapsed": seed["degenerate"], **{part: counts[part] for part in SPLITS}}
+        row |= {part: result.manifest["counts"][part] for part in SPLITS}
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -335,7 +344,9 @@ def gap_pool_stage(
     read: FinetuneSettings,
     data: str | None = None,
 ) -> Artifact:
-    """Read all splits of a task as one pool of documents, see :func:`~dana.studies.topic_gap.documents.pool_documents`.
+    """Read all splits of a task as one pool of documents.
+
+    See :func:`dana.studies.topic_gap.documents.pool_documents`.
 
     Args:
         card: Name or YAML file of a task card.
@@ -350,9 +361,15 @@ def gap_pool_stage(
             documents left.
     """
     task = read.fields_of(load_card(card))
-    identity = {"name": task.name, **task.text_identity, "labels": task.labels, "label": task.label}
-    identity["data"] = source_digests(task.files(data, SPLITS))
-    labels_used = [label for label in task.labels if label in (labels or task.labels)]
+    identity = {
+        "name": task.name,
+        **task.text_identity,
+        "labels": task.labels,
+        "label": task.label,
+        "data": source_digests(task.files(data, SPLITS)),
+    }
+    labels_used = [label for label in task.labels if not labels or label in labels]
+    depends_on = {"task": identity, "window": asdict(window), "taken": labels_used}
 
     def write(draft: Draft) -> None:
         splits = {split: read_split(task, split, data) for split in SPLITS}
@@ -360,9 +377,7 @@ def gap_pool_stage(
         columns = {name: pa.array(documents[name], pa.string()) for name in documents}
         pq.write_table(pa.table(columns), draft.path / DOCUMENTS, compression="zstd")
 
-    return make(
-        folder, POOL, {"task": identity, "window": asdict(window), "taken": labels_used}, write
-    )
+    return make(folder, POOL, depends_on, write)
 
 
 def shares_stage(pool: Path, topics: Path, folder: Path) -> Artifact:
@@ -373,22 +388,23 @@ def shares_stage(pool: Path, topics: Path, folder: Path) -> Artifact:
         topics: Folder ``topic-model`` of a run.
         folder: Folder of ``theta.parquet``: id, theta.
     """
-    pool_artifact, model = open_artifact(pool, POOL), open_artifact(topics, MODEL)
+    depends_on = {
+        "pool": open_artifact(pool, POOL).fingerprint,
+        "topics": open_artifact(topics, MODEL).fingerprint,
+    }
 
     def write(draft: Draft) -> None:
-        documents, topic_model = pd.read_parquet(pool / DOCUMENTS), Topics.load(topics)
+        documents = pd.read_parquet(pool / DOCUMENTS)
+        model = Topics.load(topics)
         texts = documents["text"].tolist()
-        parts = [
-            topic_model.theta(texts[begin : begin + AT_ONCE])
-            for begin in range(0, len(texts), AT_ONCE)
+        batches = [
+            model.theta(texts[start : start + AT_ONCE]) for start in range(0, len(texts), AT_ONCE)
         ]
-        rows = pa.array(list(np.concatenate(parts)), pa.list_(pa.float32()))
-        table = pa.table({"id": pa.array(documents["id"], pa.string()), "theta": rows})
+        theta = pa.array(list(np.concatenate(batches)), pa.list_(pa.float32()))
+        table = pa.table({"id": pa.array(documents["id"], pa.string()), "theta": theta})
         pq.write_table(table, draft.path / THETA, compression="zstd")
 
-    return make(
-        folder, SHARES, {"pool": pool_artifact.fingerprint, "topics": model.fingerprint}, write
-    )
+    return make(folder, SHARES, depends_on, write)
 
 
 def open_documents(steps: Path) -> tuple[pd.DataFrame, np.ndarray]:
@@ -409,7 +425,7 @@ def arm_stage(
     seed: int | None,
     work: Path,
 ) -> Artifact:
-    """Write the task of one arm on one topic: training texts, and the topic's validation and test sets.
+    """Write the task of one arm on one topic: training texts, validation set and test set.
 
     Args:
         steps: Folder with the artifacts of :func:`gap_pool_stage` and :func:`shares_stage`.
@@ -424,14 +440,15 @@ def arm_stage(
     Raises:
         DataError: If the arm returns a test text, or no text.
     """
-    component, shares = TOPIC_GAP_ARMS.create(arm), open_artifact(steps / "shares", SHARES)
+    component = TOPIC_GAP_ARMS.create(arm)
     depends_on = {
-        "shares": shares.fingerprint,
+        "shares": open_artifact(steps / "shares", SHARES).fingerprint,
         "topic": topic,
         "split": asdict(split),
         "arm": component.identity(),
+        "code": origin_of(component),
+        "seed": seed,
     }
-    depends_on |= {"code": origin_of(component), "seed": seed}
 
     def write(draft: Draft) -> None:
         documents, theta = open_documents(steps)
@@ -461,8 +478,8 @@ def _write_task(
         "version": 1,
         "data": {"local": DATA},
         "labels": list(labels),
+        "metric": METRIC,
+        "splits": {split: len(texts) for split, texts in splits.items()},
     }
-    card |= {"metric": METRIC, "splits": {split: len(texts) for split, texts in splits.items()}}
-    (folder / CARD).write_text(
-        yaml.safe_dump(card, sort_keys=False, allow_unicode=True), encoding="utf-8"
-    )
+    text = yaml.safe_dump(card, sort_keys=False, allow_unicode=True)
+    (folder / CARD).write_text(text, encoding="utf-8")

@@ -1,4 +1,7 @@
-"""Fit topic models (embedded topics or latent Dirichlet allocation) and compute each document's shares of topics."""
+"""Fit topic models and compute each document's shares of topics.
+
+Models are embedded topics and latent Dirichlet allocation.
+"""
 
 from dana.core.studies import Study
 

@@ -7,7 +7,10 @@ from dana.cli.flags import AddCommand, Flag, add_command, add_group, add_remake,
 from dana.cli.selection import TEXTS
 from dana.cli.settings import settings_from
 
-OF_TEXTS = "--pool --on-bad-record --text-field --id-field --text-documents --near-duplicates --sample --out"
+OF_TEXTS = (
+    "--pool --on-bad-record --text-field --id-field --text-documents --near-duplicates --sample"
+    " --out"
+)
 TEXT = [flag for flag in TEXTS if flag.name in OF_TEXTS.split()]
 FIT = [
     *TEXT,

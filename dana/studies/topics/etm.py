@@ -1,11 +1,12 @@
-"""Embedded topic model (ETM): topics are vectors in the space of word vectors, fitted by a variational autoencoder.
+"""Fit the embedded topic model (ETM), whose topics are vectors in the space of word vectors.
 
-The topic shares of a document are θ = softmax(δ) with δ ~ N(0, I). Topic k has word probabilities
-β_k = softmax(ρ α_k) with word vectors ρ and topic vector α_k. The encoder q(δ | x) = N(μ(x), diag
-σ²(x)) takes the relative word frequencies x. The fit maximises, for a document with word counts c
-and one draw of δ,
+A variational autoencoder fits it. The topic shares of a document are θ = softmax(δ) with δ ~ N(0,
+I). Topic k has word probabilities β_k = softmax(ρ α_k) with word vectors ρ and topic vector α_k.
+The encoder q(δ | x) = N(μ(x), diag σ²(x)) takes the relative word frequencies x. The fit maximises,
+for a document with word counts c and one draw of δ,
 
-    ELBO = Σ_v c_v log(Σ_k θ_k β_kv) − KL(q(δ | x) ‖ N(0, I)),   KL = ½ Σ_k (μ_k² + σ_k² − log σ_k² − 1).
+    ELBO = Σ_v c_v log(Σ_k θ_k β_kv) − KL(q(δ | x) ‖ N(0, I)),   KL = ½ Σ_k (μ_k² + σ_k² − log σ_k²
+    − 1).
 
 The sum runs over the words of the document, so no dense matrix of documents by words is made.
 
@@ -14,9 +15,9 @@ Fitted so, small pools leave topics unused and others alike. So the fit differs 
 them; θ = softmax(s δ), with a spread s below 1; topics start apart.
 
 References:
-    Dieng, Ruiz and Blei 2020, Topic modeling in embedding spaces: section 4 (the model), section 5 (its fit).
-    Srivastava and Sutton 2017, Autoencoding variational inference for topic models: section 3.4 (batch normalisation
-    against the collapse of topics).
+    Dieng, Ruiz and Blei 2020, Topic modeling in embedding spaces: section 4 (the model), section 5
+    (its fit). Srivastava and Sutton 2017, Autoencoding variational inference for topic models:
+    section 3.4 (batch normalisation against the collapse of topics).
 """
 
 from collections.abc import Collection, Iterator
@@ -41,12 +42,17 @@ from dana.encoders.words import WordVectors, read_word_vectors
 from dana.studies.topics.model import Bags
 
 EPSILON = 1e-6  # added to a variance
-BLOCK = 512  # documents per forward pass, the last one padded, so that a document's bits do not depend on the others
+# Documents per forward pass, the last one padded, so that a document's bits do not depend on the
+# others.
+BLOCK = 512
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Run torch in one thread: the order of summation, and so the last bits, depend on the number of threads."""
+    """Run torch in one thread.
+
+    The order of summation, and so the last bits, depend on the number of threads.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -57,7 +63,9 @@ def _one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class FittedEmbeddedTopics:
-    """Parameters of encoder and decoder, for V words, K topics, hidden width H and embedding size E.
+    """Parameters of encoder and decoder.
+
+    V is the number of words, K that of topics, H the hidden width and E the embedding size.
 
     Attributes:
         first: Weights of the first layer, shape (V, H).
@@ -89,21 +97,21 @@ class FittedEmbeddedTopics:
         Args:
             counts: Word counts, sparse (scipy CSR) of shape (documents, V).
         """
-        times, totals = (
-            counts.data.astype(np.float32),
-            np.asarray(counts.sum(1), dtype=np.float32).ravel(),
-        )
-        shares = torch.from_numpy(times / np.repeat(totals, np.diff(counts.indptr)))
-        words, begins = (
-            torch.from_numpy(part.astype(np.int64)) for part in (counts.indices, counts.indptr[:-1])
-        )
+        totals = np.asarray(counts.sum(1), dtype=np.float32).ravel()
+        words_of_document = np.diff(counts.indptr)  # distinct words
+        shares = counts.data.astype(np.float32) / np.repeat(totals, words_of_document)
         projection = functional.embedding_bag(
-            words, self.first, begins, mode="sum", per_sample_weights=shares
+            torch.from_numpy(counts.indices.astype(np.int64)),
+            self.first,
+            offsets=torch.from_numpy(counts.indptr[:-1].astype(np.int64)),
+            mode="sum",
+            per_sample_weights=torch.from_numpy(shares),
         )
         activation = torch.relu(projection + self.first_bias)
         activation = torch.relu(functional.linear(activation, self.second, self.second_bias))
         mean = functional.linear(activation, self.mean, self.mean_bias)
-        return mean, functional.linear(activation, self.log_variance, self.log_variance_bias)
+        log_variance = functional.linear(activation, self.log_variance, self.log_variance_bias)
+        return mean, log_variance
 
     def log_beta(self) -> Tensor:
         """Return log β, float32 of shape (K, V)."""
@@ -116,7 +124,10 @@ class FittedEmbeddedTopics:
             return self.log_beta().exp().numpy()
 
     def theta(self, counts: Any) -> np.ndarray:
-        """Return softmax of μ, float32 of shape (documents, K); 1/K, the prior mean, for a document without words."""
+        """Return softmax of μ, float32 of shape (documents, K).
+
+        For a document without words it is 1/K, the prior mean.
+        """
         theta = np.zeros((counts.shape[0], len(self.topics)), dtype=np.float32)
         with _one_thread(), torch.no_grad():
             for begin in range(0, len(theta), BLOCK):
@@ -124,7 +135,8 @@ class FittedEmbeddedTopics:
                 rows = block.shape[0]
                 block.resize(BLOCK, block.shape[1])
                 is_empty = torch.from_numpy(np.diff(block.indptr) == 0)
-                mean = self.encode(block)[0].masked_fill(is_empty[:, None], 0.0)
+                mean, _ = self.encode(block)
+                mean = mean.masked_fill(is_empty[:, None], 0.0)
                 theta[begin : begin + BLOCK] = mean.softmax(1)[:rows].numpy()
         return theta
 
@@ -148,27 +160,29 @@ def elbo(
     mean, log_variance = parameters.encode(counts)
     if spread:
         mean = functional.layer_norm(mean.T, mean.shape[:1], eps=EPSILON).T
-    log_theta = functional.log_softmax(
-        (spread or 1.0) * (mean + noise * (log_variance / 2).exp()), dim=1
-    )
-    document = torch.from_numpy(np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr)))
-    words, times = (
-        torch.from_numpy(counts.indices.astype(np.int64)),
-        torch.from_numpy(counts.data.astype(np.float32)),
-    )
-    of_words = functional.embedding(words, parameters.log_beta().T.contiguous())
-    log_likelihood = times * torch.logsumexp(
-        of_words + functional.embedding(document, log_theta), dim=1
-    )
-    likelihood = torch.zeros(counts.shape[0]).index_add(0, document, log_likelihood)
+    delta = mean + noise * (log_variance / 2).exp()
+    log_theta = functional.log_softmax((spread or 1.0) * delta, dim=1)
+    # One row per document and word of it: the document, the word, and how often it occurs.
+    documents = counts.shape[0]
+    document = torch.from_numpy(np.repeat(np.arange(documents), np.diff(counts.indptr)))
+    word = torch.from_numpy(counts.indices.astype(np.int64))
+    times = torch.from_numpy(counts.data.astype(np.float32))
+    log_beta_of_word = functional.embedding(word, parameters.log_beta().T.contiguous())
+    log_theta_of_document = functional.embedding(document, log_theta)
+    log_probability = torch.logsumexp(log_beta_of_word + log_theta_of_document, dim=1)
+    likelihood = torch.zeros(documents).index_add(0, document, times * log_probability)
     divergence = (mean.square() + log_variance.exp() - log_variance - 1).sum(1) / 2
     return likelihood, divergence
 
 
 def _fold(parameters: FittedEmbeddedTopics, counts: Any, spread: float) -> FittedEmbeddedTopics:
-    """Move spread and standardisation of μ, by all documents, into the weights of the encoder's last layer."""
+    """Move spread and standardisation of μ into the weights of the encoder's last layer.
+
+    μ is standardised over all documents.
+    """
     mean, _ = parameters.encode(counts)
-    scale, shift = spread / (mean.var(0, correction=0) + EPSILON).sqrt(), mean.mean(0)
+    scale = spread / (mean.var(0, correction=0) + EPSILON).sqrt()
+    shift = mean.mean(0)
     return replace(
         parameters,
         mean=scale[:, None] * parameters.mean,
@@ -194,8 +208,8 @@ class EmbeddedTopics:
             common.
 
     References:
-        Dieng, Ruiz and Blei 2020. Their code has 30 epochs, batch 1000, hidden 800, learning rate 5e-3; ours are chosen
-        on three pools (docs/results/topics.md).
+        Dieng, Ruiz and Blei 2020. Their code has 30 epochs, batch 1000, hidden 800, learning rate
+        5e-3; ours are chosen on three pools (docs/results/topics.md).
     """
 
     steps: int = 400
@@ -235,12 +249,8 @@ class EmbeddedTopics:
         values = asdict(self)
         if self.vectors is not None:
             path = Path(self.vectors)
-            require(
-                path.is_file(),
-                "vectors",
-                self.vectors,
-                f"a file of word vectors{nearest_path(path)}",
-            )
+            remedy = f"a file of word vectors{nearest_path(path)}"
+            require(path.is_file(), "vectors", self.vectors, remedy)
             values |= {"vectors": file_digest(path), "dims": None}
         return {"model": "etm", **values}
 
@@ -253,13 +263,15 @@ class EmbeddedTopics:
                 trainable, lr=self.learning_rate, weight_decay=self.weight_decay, fused=True
             )
             documents = bags.counts.shape[0]
-            epoch = ceil(documents / self.batch)
+            steps_of_epoch = ceil(documents / self.batch)
             for step in monitor(
                 range(self.steps), what=f"fitting {k} topics", unit="steps", total=self.steps
             ):
-                if step % epoch == 0:
+                step_of_epoch = step % steps_of_epoch
+                if step_of_epoch == 0:
                     order = torch.randperm(documents, generator=random).numpy()
-                rows = order[step % epoch * self.batch :][: self.batch]
+                start = step_of_epoch * self.batch
+                rows = order[start : start + self.batch]
                 noise = torch.randn(len(rows), k, generator=random)
                 likelihood, divergence = elbo(parameters, bags.counts[rows], noise, self.spread)
                 optimiser.zero_grad(set_to_none=True)
@@ -271,22 +283,24 @@ class EmbeddedTopics:
     def _initialise(
         self, words: tuple[str, ...], k: int, random: torch.Generator
     ) -> FittedEmbeddedTopics:
-        """Draw initial parameters, uniform in ±1/√inputs; topics such that log β has a deviation near 1."""
+        """Draw initial parameters, uniform in ±1/√inputs.
+
+        Topic vectors are normal, of a size such that log β has a deviation near 1.
+        """
 
         def layer(inputs: int, *shape: int) -> Tensor:
-            return ((2 * torch.rand(*shape, generator=random) - 1) / inputs**0.5).requires_grad_()
+            uniform = 2 * torch.rand(*shape, generator=random) - 1
+            return (uniform / inputs**0.5).requires_grad_()
 
+        size = len(words)
+        width = self.hidden
         if self._fixed_vectors is None:
-            vectors = layer(self.dims, len(words), self.dims)
+            vectors = layer(self.dims, size, self.dims)
         else:
-            vectors = self._fixed_vectors.vectors[
-                [self._fixed_vectors.row_by_word[word] for word in words]
-            ].clone()
-        topics = (
-            torch.randn(k, vectors.shape[1], generator=random)
-            / vectors.detach().square().sum(1).mean().sqrt()
-        )
-        size, width = len(words), self.hidden
+            rows = [self._fixed_vectors.row_by_word[word] for word in words]
+            vectors = self._fixed_vectors.vectors[rows].clone()
+        norm = vectors.detach().square().sum(1).mean().sqrt()
+        topics = torch.randn(k, vectors.shape[1], generator=random) / norm
         return FittedEmbeddedTopics(
             first=layer(size, size, width),
             first_bias=layer(size, width),
@@ -302,4 +316,5 @@ class EmbeddedTopics:
 
 
 def _tensors(parameters: FittedEmbeddedTopics) -> list[Tensor]:
+    """Return the parameters in the order of the fields."""
     return [getattr(parameters, field.name) for field in fields(parameters)]

@@ -1,4 +1,8 @@
-"""Count texts as bags of words, fit topic models to them, save and load topics; scikit-learn's LDA as a topic model."""
+"""Count texts as bags of words, fit topic models to them, and save and load topics.
+
+Scikit-learn's latent Dirichlet allocation is a topic model here; :mod:`dana.studies.topics.etm` has
+the other.
+"""
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
@@ -23,7 +27,8 @@ from dana.studies.topics.settings import TOPIC_MODELS, TopicSettings
 # Words of three letters or more, so that an apostrophe leaves no 've, 'll or l'; don't, isn't and
 # can't are no words.
 WORD = r"(?u)\b(?![^\W\d_]+n['’]t\b)[^\W\d_]{3,}\b"
-FILE, VOCABULARY = "topics", "vocabulary"
+FILE = "topics"
+VOCABULARY = "vocabulary"
 FULL = 20_000  # documents, up to which a step of LDA takes all
 
 
@@ -41,7 +46,7 @@ class Bags:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Number of words of each document that are in the vocabulary, int64 of shape (documents,)."""
+        """Number of words of the vocabulary in each document, int64 of shape (documents,)."""
         return np.asarray(self.counts.sum(1)).ravel()
 
     def rows(self, rows: np.ndarray) -> "Bags":
@@ -71,20 +76,23 @@ def choose_vocabulary(
         raise DataError(
             f"vocabulary: no document of {len(texts):,} has a word of three letters"
         ) from error
-    words, stop = vectorizer.get_feature_names_out(), limits.read_stop_words()
+    words = vectorizer.get_feature_names_out()
+    stop_words = limits.read_stop_words()
     documents = np.bincount(counts.indices, minlength=words.size)
-    is_word = np.array(
-        [word not in stop and (vocabulary is None or word in vocabulary) for word in words]
-    )
-    is_word &= (documents >= limits.min_documents) & (documents <= limits.max_share * len(texts))
+    is_word = (documents >= limits.min_documents) & (documents <= limits.max_share * len(texts))
+    is_word &= np.array([word not in stop_words for word in words])
+    if vocabulary is not None:
+        is_word &= np.array([word in vocabulary for word in words])
     if is_word.sum() < 2:
         vectors = "" if vocabulary is None else ", only words with a vector"
         raise DataError(
-            f"vocabulary: expected two words or more, got {int(is_word.sum())} of the {words.size:,} words of "
-            f"{len(texts):,} documents (min_documents={limits.min_documents}, max_share={limits.max_share:g}, "
-            f"stop_words={limits.stop_words}{vectors}); relax the limits"
+            f"vocabulary: expected two words or more, got {int(is_word.sum())} of the"
+            f" {words.size:,} words of {len(texts):,} documents"
+            f" (min_documents={limits.min_documents}, max_share={limits.max_share:g},"
+            f" stop_words={limits.stop_words}{vectors}); relax the limits"
         )
-    order = np.lexsort((words, -np.asarray(counts.sum(0)).ravel()))
+    frequencies = np.asarray(counts.sum(0)).ravel()
+    order = np.lexsort((words, -frequencies))
     columns = order[is_word[order]][: limits.vocabulary]
     return Bags(tuple(words[columns].tolist()), counts[:, columns].tocsr())
 
@@ -96,7 +104,10 @@ def count_known_words(texts: Sequence[str], words: Sequence[str]) -> Bags:
 
 
 class FittedTopics(Protocol):
-    """Fitted topics of a vocabulary: a frozen dataclass of tensors and plain values, for K topics and V words."""
+    """Fitted topics of a vocabulary: a frozen dataclass of tensors and plain values.
+
+    K is the number of topics and V that of words.
+    """
 
     @property
     def beta(self) -> np.ndarray:
@@ -116,7 +127,7 @@ class FittedTopics(Protocol):
 
 
 class TopicModel(Protocol):
-    """A topic model: a frozen dataclass of settings, registered under the entry-point group ``dana.topic_models``.
+    """A topic model: a frozen dataclass of settings, and an entry point of ``dana.topic_models``.
 
     Attributes:
         fitted_type: Class that :meth:`fit` returns.
@@ -127,7 +138,10 @@ class TopicModel(Protocol):
     known_words: Collection[str] | None
 
     def identity(self) -> dict[str, Any]:
-        """Return plain values for a fingerprint: all that decides a fit but documents, number of topics and seed."""
+        """Return plain values for a fingerprint.
+
+        They are all that decides a fit but documents, number of topics and seed.
+        """
         ...
 
     def fit(self, bags: Bags, k: int, seed: int) -> Any:
@@ -180,12 +194,10 @@ class Topics:
         metadata = read_json(folder / f"{FILE}.json")
         if "model" not in metadata:
             raise ArtifactError(f"{folder / FILE}.json: no key 'model'; fit the topics again")
-        model = tensors.load_tensors(
-            TOPIC_MODELS.create(metadata["model"]).fitted_type, folder, FILE
-        )
-        return cls(
-            metadata["model"], tuple(read_json(folder / f"{VOCABULARY}.json")["words"]), model
-        )
+        spec = metadata["model"]
+        model = tensors.load_tensors(TOPIC_MODELS.create(spec).fitted_type, folder, FILE)
+        words = read_json(folder / f"{VOCABULARY}.json")["words"]
+        return cls(spec, tuple(words), model)
 
 
 def fit_topics(spec: str, bags: Bags, k: int, seed: int) -> Topics:
@@ -204,7 +216,8 @@ def fit_topics(spec: str, bags: Bags, k: int, seed: int) -> Topics:
     documents = bags.rows(np.flatnonzero(bags.sizes))
     require_documents(k, documents)
     model = TOPIC_MODELS.create(spec).fit(documents, k, seed)
-    if not (np.isfinite(model.beta).all() and np.isfinite(model.theta(documents.counts[:1])).all()):
+    some_theta = model.theta(documents.counts[:1])
+    if not (np.isfinite(model.beta).all() and np.isfinite(some_theta).all()):
         raise DataError(
             f"model={spec!r}: the fit of {k} topics diverged (not finite); lower the learning rate"
         )
@@ -214,12 +227,8 @@ def fit_topics(spec: str, bags: Bags, k: int, seed: int) -> Topics:
 def require_documents(k: int, bags: Bags) -> None:
     """Refuse more topics than documents."""
     documents = bags.counts.shape[0]
-    require(
-        documents >= k,
-        "k",
-        k,
-        f"at most {documents:,}, the number of documents with a word of the vocabulary",
-    )
+    remedy = f"at most {documents:,}, the number of documents with a word of the vocabulary"
+    require(documents >= k, "k", k, remedy)
 
 
 @dataclass(frozen=True)
@@ -245,18 +254,18 @@ class FittedDirichletTopics:
         if not counts.shape[0]:
             return np.zeros((0, len(components)), dtype=np.float32)
         model = LatentDirichletAllocation(len(components))
-        model.components_, model.doc_topic_prior_, model.n_features_in_ = (
-            components,
-            self.prior,
-            components.shape[1],
-        )
+        model.components_ = components
+        model.doc_topic_prior_ = self.prior
+        model.n_features_in_ = components.shape[1]
         model.exp_dirichlet_component_ = np.exp(psi(components) - psi(components.sum(1))[:, None])
         return model.transform(counts).astype(np.float32)
 
 
 @dataclass(frozen=True)
 class DirichletTopics:
-    """Latent Dirichlet allocation by scikit-learn's variational Bayes; the prior of topics' words is 1/K.
+    """Latent Dirichlet allocation by scikit-learn's variational Bayes.
+
+    The prior of topics' words is 1/K.
 
     Attributes:
         epochs: Passes over the documents.
@@ -267,8 +276,8 @@ class DirichletTopics:
             common words (docs/results/topics.md).
 
     References:
-        Blei, Ng and Jordan 2003, Latent Dirichlet allocation. Hoffman, Blei and Bach 2010, Online learning for latent
-        Dirichlet allocation.
+        Blei, Ng and Jordan 2003, Latent Dirichlet allocation. Hoffman, Blei and Bach 2010, Online
+        learning for latent Dirichlet allocation.
     """
 
     epochs: int = 20
@@ -289,13 +298,16 @@ class DirichletTopics:
     def fit(self, bags: Bags, k: int, seed: int) -> FittedDirichletTopics:
         documents = bags.counts.shape[0]
         batch = self.batch or (documents if documents <= FULL else 1000)
-        priors = {"doc_topic_prior": self.alpha, "random_state": derive_seed(seed, "lda") % 2**32}
-        steps = {"learning_method": "online" if batch < documents else "batch", "batch_size": batch}
-        model = LatentDirichletAllocation(k, max_iter=self.epochs, **priors, **steps)
-        with threadpool_limits(
-            1
-        ):  # summation order, and so the last bits, depend on the number of threads
-            model.fit(bags.counts)
-        return FittedDirichletTopics(
-            torch.from_numpy(model.components_), float(model.doc_topic_prior_)
+        model = LatentDirichletAllocation(
+            k,
+            doc_topic_prior=self.alpha,
+            learning_method="online" if batch < documents else "batch",
+            batch_size=batch,
+            max_iter=self.epochs,
+            random_state=derive_seed(seed, "lda") % 2**32,
         )
+        # The order of summation, and so the last bits, depend on the number of threads.
+        with threadpool_limits(1):
+            model.fit(bags.counts)
+        components = torch.from_numpy(model.components_)
+        return FittedDirichletTopics(components, float(model.doc_topic_prior_))

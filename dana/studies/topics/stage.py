@@ -1,4 +1,4 @@
-"""``topics``: fit topics to pool text, choose their number, describe them, compute each document's shares."""
+"""Fit topics to pool text, choose their number, describe them, and compute documents' shares."""
 
 import shutil
 from collections.abc import Iterator
@@ -25,13 +25,14 @@ from dana.core.artifacts import (
 from dana.core.logging import get_logger, monitor
 from dana.core.rng import derive_seed
 from dana.core.schemas import table_schema, write_parts
-from dana.core.text_table import csv_text, tabulate
+from dana.core.text_table import csv_text
 from dana.corpus.unit_stream import Units, draw
 from dana.corpus.units import WholeDocuments
 from dana.scoring.inputs import PoolText
 from dana.scoring.sharded import ShardedTable
 from dana.stages.settings import RunSettings
 from dana.stages.texts import open_pool
+from dana.studies.frame_text import frame_text
 from dana.studies.topics.model import (
     Bags,
     Topics,
@@ -44,14 +45,17 @@ from dana.studies.topics.settings import TOPIC_MODELS
 
 log = get_logger(__name__)
 
-MODEL, SHARES = "topic-model", "topics"
+MODEL = "topic-model"
+SHARES = "topics"
 HINT = "dana studies topics fit --pool FILES --out DIR"
-COHERENT_WORDS, DIVERSE_WORDS, TWIN = 10, 25, 0.9
-MEASURES = ["coherence", "diversity", "quality"]
+COHERENT_WORDS = 10  # most probable words of a topic that its coherence is of
+DIVERSE_WORDS = 25  # and that the topics' diversity is of
+TWIN = 0.9  # cosine above which a topic is a twin of another
 TOPICS = "topics.csv"
 
-# topic: the largest one, from 0.  share: its share of the document.  words: number of words of the document that are in
-# the vocabulary.  theta: shares of all topics, which sum to 1; equal for a document without such words.
+# topic: the largest one, from 0.  share: its share of the document.  words: number of words of the
+# document that are in the vocabulary.  theta: shares of all topics, which sum to 1; equal for a
+# document without such words.
 TOPIC_SHARES = table_schema(
     doc_id=pa.string(),
     source=pa.string(),
@@ -76,8 +80,9 @@ def top_words(beta: np.ndarray, count: int) -> np.ndarray:
 
 
 def topic_coherence(top: np.ndarray, counts: Any) -> np.ndarray:
-    """Compute the coherence of each topic: mean normalised pointwise mutual information of all pairs of its words.
+    """Compute the coherence of each topic.
 
+    It is the mean normalised pointwise mutual information of all pairs of the topic's words:
     NPMI(v, w) = log(p(v, w) / (p(v) p(w))) / −log p(v, w), with p the share of documents that
     contain the word, or both words. It is −1 for words that never co-occur, and set to 0 (from 0/0)
     for words that every document contains.
@@ -91,8 +96,8 @@ def topic_coherence(top: np.ndarray, counts: Any) -> np.ndarray:
         for one word per topic.
 
     References:
-        Bouma 2009, Normalized (pointwise) mutual information in collocation extraction. Dieng, Ruiz and Blei 2020,
-        section 6: the ten most likely words; their release takes eleven.
+        Bouma 2009, Normalized (pointwise) mutual information in collocation extraction. Dieng, Ruiz
+        and Blei 2020, section 6: the ten most likely words; their release takes eleven.
     """
     word_ids, positions = np.unique(top, return_inverse=True)
     present = (counts[:, word_ids] > 0).astype(np.float64)
@@ -102,13 +107,12 @@ def topic_coherence(top: np.ndarray, counts: Any) -> np.ndarray:
         npmi = np.log(together / np.outer(alone, alone)) / -np.log(together)
     npmi[together == 0] = -1.0
     npmi[together == 1] = 0.0
-    first, second = np.triu_indices(top.shape[1], k=1)
-    return np.array(
-        [
-            npmi[row[first], row[second]].mean() if first.size else np.nan
-            for row in positions.reshape(top.shape)
-        ]
-    )
+    topics, words = top.shape
+    first, second = np.triu_indices(words, k=1)  # all pairs of words
+    if not first.size:
+        return np.full(topics, np.nan)
+    rows = positions.reshape(top.shape)
+    return np.array([npmi[row[first], row[second]].mean() for row in rows])
 
 
 def measure_topics(beta: np.ndarray, counts: Any) -> dict[str, float]:
@@ -124,7 +128,11 @@ def measure_topics(beta: np.ndarray, counts: Any) -> dict[str, float]:
     coherence = float(topic_coherence(top_words(beta, COHERENT_WORDS), counts).mean())
     diverse = top_words(beta, DIVERSE_WORDS)
     diversity = np.unique(diverse).size / diverse.size
-    return dict(zip(MEASURES, (coherence, diversity, coherence * diversity), strict=True))
+    return {
+        "coherence": coherence,
+        "diversity": diversity,
+        "quality": coherence * diversity,
+    }
 
 
 def measure_collapse(beta: np.ndarray, theta: np.ndarray) -> dict[str, int]:
@@ -143,7 +151,9 @@ def measure_collapse(beta: np.ndarray, theta: np.ndarray) -> dict[str, int]:
 
 
 def choose_topics(fits: pd.DataFrame) -> tuple[int, int, str]:
-    """Choose the number of topics with the best mean quality over seeds (ties: the smallest), and its best fit.
+    """Choose the number of topics with the best mean quality over seeds, and its best fit.
+
+    Ties go to the smallest number.
 
     Args:
         fits: One row per fit: k, seed, and the entries of :func:`measure_topics`.
@@ -158,15 +168,18 @@ def choose_topics(fits: pd.DataFrame) -> tuple[int, int, str]:
     k = int(means.index.to_numpy()[means.argmax()])
     qualities = fits[fits["k"] == k].set_index("seed")["quality"].sort_index()
     seed = int(qualities.index.to_numpy()[qualities.argmax()])
-    mean = f"mean coherence x diversity {means[k]:.3f} over {len(qualities)} fits"
+    numbers = ", ".join(map(str, means.index))
     reason = (
-        f"{k} topics, the best of {', '.join(map(str, means.index))}: {mean}; seed {seed} is used"
+        f"{k} topics, the best of {numbers}: mean coherence x diversity {means[k]:.3f}"
+        f" over {len(qualities)} fits; seed {seed} is used"
     )
     return k, seed, reason
 
 
 def describe_topics(topics: Topics, bags: Bags) -> pd.DataFrame:
-    """Tabulate topics, one row each: topic, coherence, share, documents, words; the table ``topics.csv``.
+    """Tabulate topics, one row each: topic, coherence, share, documents, words.
+
+    This is the table ``topics.csv``.
 
     Args:
         topics: Fitted topics.
@@ -176,20 +189,25 @@ def describe_topics(topics: Topics, bags: Bags) -> pd.DataFrame:
         ``share`` is the mean over documents, ``documents`` counts those whose largest topic it is,
         ``words`` are the ten most probable.
     """
-    theta, top = topics.model.theta(bags.counts), top_words(topics.beta, COHERENT_WORDS)
-    table = pd.DataFrame(
-        {"topic": np.arange(len(top)), "coherence": topic_coherence(top, bags.counts)}
+    theta = topics.model.theta(bags.counts)
+    top = top_words(topics.beta, COHERENT_WORDS)
+    words = np.array(topics.words, dtype=object)[top]
+    return pd.DataFrame(
+        {
+            "topic": np.arange(len(top)),
+            "coherence": topic_coherence(top, bags.counts),
+            "share": theta.mean(0, dtype=np.float64),
+            "documents": np.bincount(theta.argmax(1), minlength=len(top)),
+            "words": [" ".join(row) for row in words],
+        }
     )
-    table["share"] = theta.mean(0, dtype=np.float64)
-    table["documents"] = np.bincount(theta.argmax(1), minlength=len(top))
-    table["words"] = [" ".join(row) for row in np.array(topics.words, dtype=object)[top]]
-    return table
 
 
 def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
-    """Fit topics to a sample of a run's pool text, for every number of topics and seed, and save the best.
+    """Fit topics to a sample of a run's pool text, and save the best.
 
-    A run that was killed resumes with the missing fits.
+    There is a fit for every number of topics and seed. A run that was killed resumes with the
+    missing fits.
 
     Args:
         settings: Settings of the run.
@@ -205,7 +223,8 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
         ConfigError: If there is no pool text, or there are fewer documents than topics.
         DataError: If the vocabulary has fewer than two words.
     """
-    out, limits = Path(settings.out), settings.section("topics")
+    out = Path(settings.out)
+    limits = settings.section("topics")
     identity = limits.identity()  # fail on missing files before any text is read
     pool = open_pool(settings, is_named)
     depends_on = {
@@ -215,9 +234,8 @@ def run_topic_fit(settings: RunSettings, is_named: bool = True) -> Artifact:
     }
     fits = out / f"{MODEL}-fits-{fingerprint(depends_on)[:12]}"
     write = partial(_write_model, pool=pool, settings=settings, depends_on=depends_on, folder=fits)
-    artifact = make(
-        out / MODEL, MODEL, depends_on | {"k": sorted(limits.k), "seeds": limits.seeds}, write
-    )
+    choice = {"k": sorted(limits.k), "seeds": limits.seeds}
+    artifact = make(out / MODEL, MODEL, depends_on | choice, write)
     shutil.rmtree(fits, ignore_errors=True)
     return artifact
 
@@ -229,53 +247,61 @@ def _write_model(
     depends_on: dict[str, Any],
     folder: Path,
 ) -> None:
-    limits, seed = (
-        settings.section("topics"),
-        derive_seed(settings.selection.seed, "topics", "sample"),
-    )
+    """Draw the sample, fit every number of topics with every seed to it, and write the best fit.
+
+    Args:
+        draft: Draft of the model's artifact.
+        pool: The pool.
+        settings: Settings of the run.
+        depends_on: What all fits depend on.
+        folder: Folder of the fits, an artifact each.
+    """
+    limits = settings.section("topics")
+    seed = derive_seed(settings.selection.seed, "topics", "sample")
     units = monitor(pool.units(WholeDocuments()), what="reading words", unit="blocks")
     sample = draw(units, {"topics": (seed, limits.fit)})["topics"]
     bags = choose_vocabulary(sample.texts, limits, TOPIC_MODELS.create(limits.model).known_words)
     rows = np.flatnonzero(bags.sizes)
     log.info(
         "topics    %s words in %s of %s documents",
-        *(f"{n:,}" for n in (len(bags.words), rows.size, len(sample))),
+        f"{len(bags.words):,}",
+        f"{rows.size:,}",
+        f"{len(sample):,}",
     )
     bags = bags.rows(rows)
     require_documents(max(limits.k), bags)
-    parts = {}
+    fits = {}
+    measures = []
     for k, number in product(sorted(limits.k), range(limits.seeds)):
         write = partial(_write_fit, bags=bags, settings=settings, k=k, number=number)
         fit_depends_on = {**depends_on, "k": k, "number": number}
-        parts[k, number] = make(folder / f"k{k}-{number}", "topic-fit", fit_depends_on, write)
-    fits = pd.DataFrame(
-        {"k": k, "seed": number, **fit.manifest["measures"]} for (k, number), fit in parts.items()
-    )
-    k, number, draft.notes["reason"] = choose_topics(fits)
-    topics = Topics.load(parts[k, number].path)
+        fit = make(folder / f"k{k}-{number}", "topic-fit", fit_depends_on, write)
+        fits[k, number] = fit
+        measures.append({"k": k, "seed": number, **fit.manifest["measures"]})
+    table = pd.DataFrame(measures)
+    k, number, reason = choose_topics(table)
+    best = fits[k, number]
+    topics = Topics.load(best.path)
     topics.save(draft.path)
     write_text(draft.path / TOPICS, csv_text(describe_topics(topics, bags)))
-    write_text(draft.path / "fits.csv", csv_text(fits))
-    draft.notes["measures"] = parts[k, number].manifest["measures"]
+    write_text(draft.path / "fits.csv", csv_text(table))
+    draft.notes["reason"] = reason
+    draft.notes["measures"] = best.manifest["measures"]
     draft.counts = {"documents": pool.documents, "fitted_on": rows.size, "words": len(bags.words)}
     draft.seeds = {"sample": seed}
 
 
 def _write_fit(draft: Draft, bags: Bags, settings: RunSettings, k: int, number: int) -> None:
+    """Fit so many topics with one seed, and write and measure them."""
     seed = derive_seed(settings.selection.seed, "topics", number)
     topics = fit_topics(settings.section("topics").model, bags, k, seed)
     topics.save(draft.path)
     draft.seeds = {"fit": seed}
     measures = measure_topics(topics.beta, bags.counts)
-    draft.notes["measures"] = measures | measure_collapse(
-        topics.beta, topics.model.theta(bags.counts)
-    )
-    log.info(
-        "topics    k=%d seed %d: %s",
-        k,
-        number,
-        "  ".join(f"{name} {of:.3f}" for name, of in measures.items()),
-    )
+    collapse = measure_collapse(topics.beta, topics.model.theta(bags.counts))
+    draft.notes["measures"] = measures | collapse
+    text = "  ".join(f"{name} {value:.3f}" for name, value in measures.items())
+    log.info("topics    k=%d seed %d: %s", k, number, text)
 
 
 def open_topics(folder: Path) -> Artifact:
@@ -320,13 +346,17 @@ class Assignment(ShardedTable):
         bags = count_known_words(units.texts, topics.words)
         theta = topics.model.theta(bags.counts)
         largest = theta.argmax(1).astype(np.int32)
-        columns = [largest, theta[np.arange(len(units)), largest], bags.sizes]
-        shares = pa.FixedSizeListArray.from_arrays(pa.array(theta.ravel()), theta.shape[1]).cast(
-            pa.list_(pa.float32())
-        )
-        return pa.Table.from_arrays(
-            [*units.key_columns()[:2], *map(pa.array, columns), shares], schema=TOPIC_SHARES
-        )
+        doc_ids, sources = units.key_columns()[:2]
+        shares = pa.FixedSizeListArray.from_arrays(pa.array(theta.ravel()), theta.shape[1])
+        columns = [
+            doc_ids,
+            sources,
+            pa.array(largest),
+            pa.array(theta[np.arange(len(units)), largest]),
+            pa.array(bags.sizes),
+            shares.cast(pa.list_(pa.float32())),
+        ]
+        return pa.Table.from_arrays(columns, schema=TOPIC_SHARES)
 
     def join(self, draft: Draft, model: Artifact, shards: Iterator[pa.Table]) -> int:
         return write_parts(shards, draft.path, TOPIC_SHARES)
@@ -360,13 +390,18 @@ def topics_text(folder: Path) -> str:
     artifact = open_topics(folder)
     topics = pd.read_csv(artifact.path / TOPICS, keep_default_na=False)
     topics = topics.sort_values(["share", "topic"], ascending=[False, True])
-    names = ("topic", "share", "coherence", "words")
-    rows = [{name: row[name] for name in names} for row in topics.to_dict("records")]
+    table = frame_text(topics[["topic", "share", "coherence", "words"]])
     counts = artifact.manifest["counts"]
-    documents = f"{counts['fitted_on']:,} documents, vocabulary of {counts['words']:,} words"
-    idle, twins = (
-        artifact.manifest.get("measures", {}).get(name, 0) for name in ("unused", "twins")
+    text = (
+        f"{table}\n\n{artifact.manifest['reason']};"
+        f" {counts['fitted_on']:,} documents, vocabulary of {counts['words']:,} words"
     )
-    collapse = f"collapse: {idle} topics are the largest of no document, {twins} have a twin (cosine above {TWIN})"
-    warning = f"\n{collapse}; try a smaller --k" if idle or twins else ""
-    return f"{tabulate(rows)}\n\n{artifact.manifest['reason']}; {documents}{warning}"
+    measures = artifact.manifest.get("measures", {})
+    unused = measures.get("unused", 0)
+    twins = measures.get("twins", 0)
+    if unused or twins:
+        text += (
+            f"\ncollapse: {unused} topics are the largest of no document, {twins} have a twin"
+            f" (cosine above {TWIN}); try a smaller --k"
+        )
+    return text

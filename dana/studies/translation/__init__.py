@@ -1,4 +1,7 @@
-"""Measure which text trains the better translator: train translators by domain and on selected text, test on all."""
+"""Measure which text trains the better translator.
+
+Translators are trained by domain and on selected text, and tested on every domain.
+"""
 
 from dana.core.studies import Study
 

@@ -26,15 +26,15 @@ def add_translation(add: AddCommand) -> None:
         add, "translation", _translation, FLAGS, reads=("translation", "selection", "detector")
     )
     add_remake(command)
-    for name, what in (("train", "training"), ("dev", "development"), ("test", "test")):
-        files = f"name of a domain and its {what} text: source and target file, or one file with both; repeat"
+    for name, text in (("train", "training"), ("dev", "development"), ("test", "test")):
         command.add_argument(
             f"--{name}",
             nargs="+",
             action="append",
             default=[],
             metavar=("NAME", "FILE"),
-            help=files,
+            help=f"name of a domain and its {text} text: source and target file, or one file with"
+            " both; repeat",
         )
 
 
@@ -56,9 +56,10 @@ def _translation(args: argparse.Namespace) -> None:
     settings = settings_from(args)
     study = settings.section("translation")
     for split in ("train", "dev", "test"):
-        names = [name for name, *_ in getattr(args, split)]
+        values = getattr(args, split)
+        names = [name for name, *_ in values]
         require(len({*names}) == len(names), f"--{split}", names, "each domain once")
-        files = getattr(study, split) | {name: paths for name, *paths in getattr(args, split)}
+        files = getattr(study, split) | {name: paths for name, *paths in values}
         study = replace(study, **{split: files})
     settings = replace(settings, **{"translation": study})
     page = call_remaking(lambda: run_translation(settings, args.remake), args.remake)

@@ -1,4 +1,7 @@
-"""Read the pairs of each domain, keep training text apart from test text, and read message catalogues as IT text."""
+"""Read the pairs of each domain, and keep training text apart from test text.
+
+A domain can have the message catalogues of the machine as training text.
+"""
 
 import gettext
 import re
@@ -27,43 +30,43 @@ from dana.studies.translation.settings import TranslationSettings
 
 log = get_logger(__name__)
 
-PAIRS, AUDIT, CATALOGUES = "translation-pairs", "audit.csv", "catalogues.csv"
-COLUMNS, SPLITS = ("source", "target"), ("train", "dev", "test")
+PAIRS = "translation-pairs"
+AUDIT = "audit.csv"
+CATALOGUES = "catalogues.csv"
+COLUMNS = ("source", "target")
+SPLITS = ("train", "dev", "test")
 Key = tuple[str, str]  # split and domain
 REASONS = ("repeated", "held_out", "long", "overlap")
-FOLDERS = (
-    "/usr/share/locale",
-    "/usr/share/locale-langpack",
-)  # of the system, if Python is not the system's
+# Folders of the system's catalogues, if Python is not the system's.
+FOLDERS = ("/usr/share/locale", "/usr/share/locale-langpack")
 ORIGIN = "en"  # language of the messages that programs are written with
 LEAST_WORDS = 3  # of each side of a message
-RUN, SENTENCE = (
-    8,
-    4,
-)  # words of a run, or of a whole sentence, that a message must not share with test text
+# A message must not share a run of so many words, or a whole sentence of so many, with test text.
+RUN = 8
+SENTENCE = 4
 ENOUGH = 1000  # lines whose letters are counted
-CODES = "cs da de en es et fi fr hu it lt lv nl no pl pt ro sk sl sv tr vi"
-SCRIPTS: dict[str, tuple[str, ...]] = dict.fromkeys(CODES.split(), ("LATIN",))
-SCRIPTS |= {
+LATIN_CODES = "cs da de en es et fi fr hu it lt lv nl no pl pt ro sk sl sv tr vi"
+SCRIPTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(LATIN_CODES.split(), ("LATIN",)),
     "bg": ("CYRILLIC",),
     "ru": ("CYRILLIC",),
     "uk": ("CYRILLIC",),
     "el": ("GREEK",),
     "he": ("HEBREW",),
-}
-SCRIPTS |= {
     "ar": ("ARABIC",),
     "fa": ("ARABIC",),
     "hi": ("DEVANAGARI",),
     "ko": ("HANGUL",),
     "zh": ("CJK",),
+    "ja": ("HIRAGANA", "KATAKANA", "CJK"),
+    "th": ("THAI",),
 }
-SCRIPTS |= {"ja": ("HIRAGANA", "KATAKANA", "CJK"), "th": ("THAI",)}
 
 
 def pairs_stage(settings: TranslationSettings, folder: Path) -> Artifact:
-    """Read all text and write ``DOMAIN/{train,dev,test}.parquet`` (doc_id, source, target), audit and catalogues.
+    """Read all text and write the pairs of each domain, an audit, and the table of catalogues.
 
+    The pairs are in ``DOMAIN/{train,dev,test}.parquet`` (doc_id, source, target).
     ``audit.csv`` has a row per domain and split: pairs read, dropped by reason and kept, words of
     each side, and the share of the source words that the domain's training text lacks (oov). A
     training pair is dropped if its source or target is that of an earlier pair, or of a pair of
@@ -78,20 +81,19 @@ def pairs_stage(settings: TranslationSettings, folder: Path) -> Artifact:
             of a side are of another script than its language's, or too few pairs are left.
         ConfigError: If names of files or sides are invalid, or there are no catalogues.
     """
-    texts = {
-        (split, name): open_aligned([Path(file) for file in files], settings.sides)
-        for split in SPLITS
-        for name, files in getattr(settings, split).items()
-    }
+    texts = _open_texts(settings)
+    file_digests = {}
+    for (split, name), text in texts.items():
+        file_digests[f"{split}/{name}"] = [file_digest(file) for file in text.files]
     catalogues = find_catalogues(settings.sides) if settings.catalogues else []
-    digests = {
-        f"{split}/{name}": [file_digest(file) for file in text.files]
-        for (split, name), text in texts.items()
-    }
-    depends_on: dict[str, Any] = {"files": digests, "method": 2}
-    depends_on |= {name: getattr(settings, name) for name in ("sides", "held_out", "longest")}
-    depends_on["catalogues"] = {
-        settings.catalogues: {path.name: file_digest(path) for path in catalogues}
+    catalogue_digests = {path.name: file_digest(path) for path in catalogues}
+    depends_on: dict[str, Any] = {
+        "files": file_digests,
+        "method": 2,
+        "sides": settings.sides,
+        "held_out": settings.held_out,
+        "longest": settings.longest,
+        "catalogues": {settings.catalogues: catalogue_digests},
     }
 
     def write(draft: Draft) -> None:
@@ -100,23 +102,34 @@ def pairs_stage(settings: TranslationSettings, folder: Path) -> Artifact:
         if catalogues:
             messages, table = read_catalogues(catalogues, settings.sides)
             key = ("train", settings.catalogues)
-            frames[key] = pd.concat(
-                [frames.get(key), messages], ignore_index=True
-            )  # which ignores a None
+            # A domain may have catalogues only: concat() ignores the None.
+            frames[key] = pd.concat([frames.get(key), messages], ignore_index=True)
             write_text(draft.path / CATALOGUES, csv_text(table))
-        read = {key: len(frame) for key, frame in frames.items()}
-        counts = keep_apart(frames, settings)
+        pairs_read = {key: len(frame) for key, frame in frames.items()}
+        drops = keep_apart(frames, settings)
         for (split, name), frame in frames.items():
-            (draft.path / name).mkdir(exist_ok=True)
-            table = frame[list(COLUMNS)].copy()
-            table.insert(0, "doc_id", [f"{name}-{split}-{row}" for row in range(len(frame))])
-            table.to_parquet(
-                draft.path / name / f"{split}.parquet", compression="zstd", index=False
-            )
-        write_text(draft.path / AUDIT, csv_text(_audit(frames, read, counts)))
-        draft.counts = {f"{split}/{name}": len(frame) for (split, name), frame in frames.items()}
+            _write_pairs(frame, name, split, draft.path / name)
+            draft.counts[f"{split}/{name}"] = len(frame)
+        write_text(draft.path / AUDIT, csv_text(_audit(frames, pairs_read, drops)))
 
     return make(folder, PAIRS, depends_on, write)
+
+
+def _open_texts(settings: TranslationSettings) -> dict[Key, AlignedText]:
+    """Open the files of every split and domain, without reading them."""
+    texts = {}
+    for split in SPLITS:
+        for name, files in getattr(settings, split).items():
+            texts[split, name] = open_aligned([Path(file) for file in files], settings.sides)
+    return texts
+
+
+def _write_pairs(frame: pd.DataFrame, name: str, split: str, folder: Path) -> None:
+    """Write the pairs of one domain and split, with ids."""
+    folder.mkdir(exist_ok=True)
+    table = frame[list(COLUMNS)].copy()
+    table.insert(0, "doc_id", [f"{name}-{split}-{row}" for row in range(len(frame))])
+    table.to_parquet(folder / f"{split}.parquet", compression="zstd", index=False)
 
 
 def open_pairs(pairs: Path, domain: str, split: str) -> pd.DataFrame:
@@ -130,8 +143,11 @@ def read_pairs(text: AlignedText) -> pd.DataFrame:
     Raises:
         DataError: If no pair has both sides, or most pairs have the same text on both.
     """
-    rows = [tuple(" ".join(side.split()) for side in sides) for _, sides in text.rows()]
-    frame, files = pd.DataFrame(rows, columns=list(COLUMNS)), ", ".join(map(str, text.files))
+    rows = []
+    for _, sides in text.rows():
+        rows.append(tuple(" ".join(side.split()) for side in sides))
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    files = ", ".join(map(str, text.files))
     has_text = frame != ""
     for column, side in zip(COLUMNS, text.sides, strict=True):
         if not has_text[column].any():
@@ -141,68 +157,77 @@ def read_pairs(text: AlignedText) -> pd.DataFrame:
         raise DataError(f"{files}: no line has text on both sides")
     same = int((frame["source"] == frame["target"]).sum())
     if 2 * same > len(frame):
-        sides = " and ".join(text.sides)
+        both_sides = " and ".join(text.sides)
         raise DataError(
-            f"{files}: {same:,} of {len(frame):,} lines are the same as {sides}; give the translation"
+            f"{files}: {same:,} of {len(frame):,} lines are the same as {both_sides};"
+            " give the translation"
         )
     return frame
 
 
 def script_of(texts: Iterable[str]) -> str:
-    """Return the script of most letters of the first texts, as Unicode names it: ``LATIN``, ``CYRILLIC``, ``CJK``."""
-    letters = (letter for text in islice(texts, ENOUGH) for letter in text if letter.isalpha())
-    scripts = Counter(
-        re.split("[ -]", unicodedata.name(letter, "UNKNOWN"))[0] for letter in letters
-    )
+    """Return the script of most letters of the first texts, as Unicode names it.
+
+    Returns:
+        For example ``LATIN``, ``CYRILLIC`` or ``CJK``; ``UNKNOWN`` if there are no letters.
+    """
+    scripts = Counter[str]()
+    for text in islice(texts, ENOUGH):
+        scripts.update(_letter_script(letter) for letter in text if letter.isalpha())
     return scripts.most_common(1)[0][0] if scripts else "UNKNOWN"
 
 
+def _letter_script(letter: str) -> str:
+    """Return the first word of a letter's Unicode name, which is its script."""
+    return re.split("[ -]", unicodedata.name(letter, "UNKNOWN"))[0]
+
+
 def _check_scripts(frames: Mapping[AlignedText, pd.DataFrame], sides: Sequence[str]) -> None:
-    for column, side in zip(COLUMNS, sides, strict=True):
+    """Refuse a side that is not in a script of its language.
+
+    All text of a side whose language is unknown must have the script of the first.
+    """
+    for index, (column, side) in enumerate(zip(COLUMNS, sides, strict=True)):
         scripts = SCRIPTS.get(side, ())
         for text, frame in frames.items():
             script = script_of(frame[column])
             scripts = scripts or (script,)
             if script not in scripts:
                 names = " or ".join(name.title() for name in scripts)
-                file = text.files[min(COLUMNS.index(column), len(text.files) - 1)]
+                file = text.files[min(index, len(text.files) - 1)]
                 raise DataError(
-                    f"{file}: its side {side} is in {script.title()} letters, must be in {names} ones"
+                    f"{file}: its side {side} is in {script.title()} letters,"
+                    f" must be in {names} ones"
                 )
 
 
 def find_catalogues(sides: Sequence[str]) -> list[Path]:
-    """Find the message catalogues of the other language than English in the search paths of Python's gettext.
+    """Find the message catalogues of the language that is not English, where gettext finds them.
+
+    Returns:
+        One file of each name, sorted by name; of equal names the one in the last folder.
 
     Raises:
         ConfigError: If no side is ``en``, or there is no catalogue.
     """
-    require(
-        ORIGIN in sides,
-        "sides",
-        list(sides),
-        f"with {ORIGIN}, the language of messages, to use catalogues",
-    )
+    remedy = f"with {ORIGIN}, the language of messages, to use catalogues"
+    require(ORIGIN in sides, "sides", list(sides), remedy)
     [language] = [side for side in sides if side != ORIGIN]
-    folders = dict.fromkeys([gettext.bindtextdomain("messages"), *FOLDERS])
-    files = {
-        path.name: path
-        for root in folders
-        for path in Path(root, language, "LC_MESSAGES").glob("*.mo")
-    }
-    require(
-        bool(files),
-        "catalogues",
-        language,
-        "a language with message catalogues (*.mo) on this machine",
-    )
+    files = {}
+    for folder in dict.fromkeys([gettext.bindtextdomain("messages"), *FOLDERS]):
+        for path in Path(folder, language, "LC_MESSAGES").glob("*.mo"):
+            files[path.name] = path
+    remedy = "a language with message catalogues (*.mo) on this machine"
+    require(bool(files), "catalogues", language, remedy)
     return [files[name] for name in sorted(files)]
 
 
 def read_catalogues(
     files: Sequence[Path], sides: Sequence[str]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Read messages of three words and more with their translations; marks of menus (``_Open``) are dropped.
+    """Read messages of three words and more with their translations.
+
+    Marks of menus (``_Open``) are dropped.
 
     Returns:
         The pairs, with a column ``message`` that is True; and a table of the files: name, digest,
@@ -211,42 +236,55 @@ def read_catalogues(
     Raises:
         DataError: If no file has a pair.
     """
-    pairs, table = list[list[str]](), list[dict[str, Any]]()
+    pairs: list[list[str]] = []
+    rows: list[dict[str, Any]] = []
     for file in files:
-        before = len(pairs)
-        try:
-            with file.open("rb") as stream:
-                catalogue = gettext.GNUTranslations(stream)._catalog  # type: ignore[attr-defined]
-        except (OSError, ValueError, LookupError, struct.error) as error:
-            log.warning("catalogue %s cannot be read and is left out: %s", file, error)
-            catalogue = {}
-        for message, translation in catalogue.items():
-            if isinstance(message, str) and message:
-                both = {ORIGIN: _plain(message.rpartition("\x04")[2])}  # a context may stand before
-                pair = [both.get(side, _plain(translation)) for side in sides]
-                if min(len(words(text).split()) for text in pair) >= LEAST_WORDS:
-                    pairs.append(pair)
-        table.append(
-            {"catalogue": file.name, "digest": file_digest(file), "pairs": len(pairs) - before}
-        )
+        file_pairs = _messages_in(file, sides)
+        pairs += file_pairs
+        rows.append({"catalogue": file.name, "digest": file_digest(file), "pairs": len(file_pairs)})
     if not pairs:
         raise DataError(
             f"{file.parent}: no message catalogue has a translation of {LEAST_WORDS} words"
         )
-    return pd.DataFrame(pairs, columns=list(COLUMNS)).assign(message=True), pd.DataFrame(table)
+    return pd.DataFrame(pairs, columns=list(COLUMNS)).assign(message=True), pd.DataFrame(rows)
+
+
+def _messages_in(file: Path, sides: Sequence[str]) -> list[list[str]]:
+    """Return the messages of a catalogue and their translations, in the order of the sides."""
+    try:
+        with file.open("rb") as stream:
+            catalogue = gettext.GNUTranslations(stream)._catalog  # type: ignore[attr-defined]
+    except (OSError, ValueError, LookupError, struct.error) as error:
+        log.warning("catalogue %s cannot be read and is left out: %s", file, error)
+        return []
+    pairs = []
+    for message, translation in catalogue.items():
+        # A plural form has a tuple as its key; the empty message is the catalogue's header.
+        if not isinstance(message, str) or not message:
+            continue
+        original = _plain(message.rpartition("\x04")[2])  # a context may stand before
+        translated = _plain(translation)
+        if min(_word_count(original), _word_count(translated)) >= LEAST_WORDS:
+            pairs.append([original if side == ORIGIN else translated for side in sides])
+    return pairs
+
+
+def _word_count(text: str) -> int:
+    return len(words(text).split())
 
 
 def _plain(message: str) -> str:
+    """Remove a menu's marks from a message and put it on one line."""
     return " ".join(one_line(re.sub(r"(?<!\w)[_&](?=\w)", "", message)).split())
 
 
 def keep_apart(
     frames: dict[Key, pd.DataFrame], settings: TranslationSettings
 ) -> dict[Key, Counter[str]]:
-    """Drop pairs that repeat lines of others, in place; take development text of training text where there is none.
+    """Drop pairs that repeat lines of others, and take missing development text of training text.
 
     Args:
-        frames: Pairs by split and domain.
+        frames: Pairs by split and domain; changed in place.
         settings: Numbers of pairs and words.
 
     Returns:
@@ -255,97 +293,153 @@ def keep_apart(
     Raises:
         DataError: If a domain has too few pairs.
     """
-    dev, counts = dict[Key, pd.DataFrame](), dict[Key, Counter[str]]()
+    drops: dict[Key, Counter[str]] = {}
 
     def keep(key: Key, reasons: np.ndarray) -> None:
-        counts[key] = Counter(reason for reason in reasons.tolist() if reason)
+        drops[key] = Counter(reason for reason in reasons.tolist() if reason)
         frames[key] = frames[key][reasons == ""]
         if frames[key].empty:
-            raise DataError(f"{' '.join(key)}: no pair is left ({dict(counts[key])})")
+            raise DataError(f"{' '.join(key)}: no pair is left ({dict(drops[key])})")
 
-    for key in [key for key in frames if key[0] == "dev"]:
-        keep(key, np.where(_has_line_of(frames[key], _join(frames, "test")), "held_out", ""))
+    given_dev = [key for key in frames if key[0] == "dev"]
+    for key in given_dev:
+        is_test_text = _has_line_of(frames[key], _join(frames, "test"))
+        keep(key, np.where(is_test_text, "held_out", ""))
     held_out = _join(frames, "dev", "test")
+    # New development text joins `frames` last: a domain's depends on no other's.
+    new_dev: dict[Key, pd.DataFrame] = {}
     for name in settings.domains:
         if ("dev", name) not in frames:
-            frame = frames["train", name]
-            rows = np.flatnonzero(_reasons(frame, held_out, settings) == "")
-            if rows.size <= settings.held_out:
-                problem = f"{rows.size:,} pairs are left, held_out={settings.held_out} pairs of development text"
-                raise DataError(f"train {name}: {problem} leave none; lower it, or give dev text")
-            rows = rows[np.argsort(_hashes(frame)[0][rows], kind="stable")[: settings.held_out]]
-            dev["dev", name], frames["train", name] = (
-                frame.iloc[rows],
-                frame.drop(frame.index[rows]),
-            )
-    frames |= dev
+            train, dev = _take_dev(frames["train", name], held_out, name, settings)
+            frames["train", name] = train
+            new_dev["dev", name] = dev
+    frames |= new_dev
     held_out = _join(frames, "dev", "test")
     for name in settings.domains:
         keep(("train", name), _reasons(frames["train", name], held_out, settings))
-    return counts
+    return drops
+
+
+def _take_dev(
+    train: pd.DataFrame, held_out: pd.DataFrame, name: str, settings: TranslationSettings
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Take the pairs with the lowest hashes of the source as development text.
+
+    Args:
+        train: Training text of a domain.
+        held_out: Development and test text that is given, of all domains.
+        name: Name of the domain.
+        settings: Numbers of pairs and words.
+
+    Returns:
+        The rest of the training text, and the development text.
+
+    Raises:
+        DataError: If no training text would be left.
+    """
+    rows = np.flatnonzero(_reasons(train, held_out, settings) == "")
+    if rows.size <= settings.held_out:
+        raise DataError(
+            f"train {name}: {rows.size:,} pairs are left, held_out={settings.held_out} pairs of"
+            " development text leave none; lower it, or give dev text"
+        )
+    source_hashes = _hashes(train)[0]
+    order = np.argsort(source_hashes[rows], kind="stable")
+    rows = rows[order[: settings.held_out]]
+    return train.drop(train.index[rows]), train.iloc[rows]
 
 
 def _join(frames: Mapping[Key, pd.DataFrame], *splits: str) -> pd.DataFrame:
+    """Concatenate the pairs of some splits of all domains."""
     return pd.concat([frame for (split, _), frame in frames.items() if split in splits])
 
 
 def _hashes(frame: pd.DataFrame) -> tuple[np.ndarray, ...]:
+    """Hash source and target of each pair, shape (pairs,) each."""
     return hash_lines(zip(frame["source"], frame["target"], strict=True))
 
 
 def _has_line_of(frame: pd.DataFrame, others: pd.DataFrame) -> np.ndarray:
-    return np.logical_or(*map(np.isin, _hashes(frame), _hashes(others)))
+    """Tell of each pair whether its source or its target is that of another table's pair."""
+    sources, targets = _hashes(frame)
+    other_sources, other_targets = _hashes(others)
+    return np.isin(sources, other_sources) | np.isin(targets, other_targets)
 
 
 def _reasons(
     frame: pd.DataFrame, held_out: pd.DataFrame, settings: TranslationSettings
 ) -> np.ndarray:
-    """Say of each pair why it is dropped: shape (pairs,), empty for one that is kept."""
-    long, overlap = np.zeros(len(frame), bool), np.zeros(len(frame), bool)
-    messages = np.flatnonzero(frame["message"].eq(True)) if "message" in frame else np.zeros(0, int)
+    """Return why each pair is dropped: shape (pairs,), empty for one that is kept."""
+    is_long = np.zeros(len(frame), bool)
     for column in COLUMNS:
-        long |= _lengths(frame[column]) > settings.longest
-        if messages.size:
+        is_long |= _lengths(frame[column]) > settings.longest
+    is_repeat = keep_first(*_hashes(frame)) != Outcome.TRAIN
+    conditions = [
+        is_repeat,
+        _has_line_of(frame, held_out),
+        is_long,
+        _is_overlapping_message(frame, held_out),
+    ]
+    return np.select(conditions, REASONS, "")
+
+
+def _is_overlapping_message(frame: pd.DataFrame, held_out: pd.DataFrame) -> np.ndarray:
+    """Tell which pairs are messages that share a run of words or a sentence with held-out text."""
+    overlaps = np.zeros(len(frame), bool)
+    if "message" not in frame:
+        return overlaps
+    messages = np.flatnonzero(frame["message"].eq(True))
+    if messages.size:
+        for column in COLUMNS:
             index = OverlapIndex.build({"": held_out[column]}, RUN, SENTENCE)
-            overlap[
-                messages[[hit.row for hit in index.find(frame[column].iloc[messages].tolist())]]
-            ] = True
-    repeats = keep_first(*_hashes(frame)) != Outcome.TRAIN
-    return np.select([repeats, _has_line_of(frame, held_out), long, overlap], REASONS, "")
+            hits = index.find(frame[column].iloc[messages].tolist())
+            overlaps[messages[[hit.row for hit in hits]]] = True
+    return overlaps
 
 
 def _lengths(texts: pd.Series) -> np.ndarray:
+    """Count the words of texts whose words are separated by single spaces."""
     return texts.str.count(" ").to_numpy() + 1
 
 
 def _audit(
-    frames: Mapping[Key, pd.DataFrame], read: Mapping[Key, int], counts: Mapping[Key, Counter[str]]
+    frames: Mapping[Key, pd.DataFrame],
+    pairs_read: Mapping[Key, int],
+    drops: Mapping[Key, Counter[str]],
 ) -> pd.DataFrame:
+    """Tabulate the audit, one row per domain and split; see :func:`pairs_stage`."""
     rows = []
-    for name, rank in sorted((name, SPLITS.index(split)) for split, name in frames):
-        key = SPLITS[rank], name
-        frame, train, drops = frames[key], frames.get(("train", name)), counts.get(key, Counter())
+    for split, name in sorted(frames, key=lambda key: (key[1], SPLITS.index(key[0]))):
+        key = (split, name)
+        frame = frames[key]
+        train = frames.get(("train", name))
+        oov = None
+        if split != "train" and train is not None:
+            oov = unknown_share(train["source"], frame["source"])
+        reasons = drops.get(key, Counter())
         row: dict[str, Any] = {
             "domain": name,
-            "split": key[0],
-            "read": read.get(key),
+            "split": split,
+            "read": pairs_read.get(key),
             "kept": len(frame),
+            **{reason: reasons[reason] for reason in REASONS},
+            **{f"{column}_words": _lengths(frame[column]).sum() for column in COLUMNS},
+            "oov": oov,
         }
-        row |= {reason: drops[reason] for reason in REASONS}
-        row |= {f"{column}_words": _lengths(frame[column]).sum() for column in COLUMNS}
-        row["oov"] = (
-            None
-            if key[0] == "train" or train is None
-            else unknown_share(train["source"], frame["source"])
-        )
         rows.append(row)
     return pd.DataFrame(rows)
 
 
 def unknown_share(train: Iterable[str], texts: Iterable[str]) -> float:
-    """Compute the share of the running words of texts that do not occur in training texts (OOV), in [0, 1]."""
-    vocabulary = {word for text in train for word in words(text).split()}
-    counts = Counter(word for text in texts for word in words(text).split())
-    return sum(count for word, count in counts.items() if word not in vocabulary) / max(
-        1, counts.total()
-    )
+    """Compute the share of running words that do not occur in training texts (OOV), in [0, 1]."""
+    vocabulary = _count_words(train).keys()
+    counts = _count_words(texts)
+    unknown = sum(count for word, count in counts.items() if word not in vocabulary)
+    return unknown / max(1, counts.total())
+
+
+def _count_words(texts: Iterable[str]) -> Counter[str]:
+    counts = Counter[str]()
+    for text in texts:
+        counts.update(words(text).split())
+    return counts

@@ -10,7 +10,8 @@ from dana.core.errors import SettingError
 from dana.core.files import slug
 from dana.core.settings import Count, Int, Positive, Rate, Share, settings_model
 
-ALL, ORACLE = "all", "oracle"
+ALL = "all"
+ORACLE = "oracle"
 
 
 @settings_model
@@ -102,13 +103,16 @@ class TranslationSettings:
     @property
     def domains(self) -> list[str]:
         """Names of the domains with training text, sorted."""
-        return sorted({*self.train, *([self.catalogues] if self.catalogues else [])})
+        names = set(self.train)
+        if self.catalogues:
+            names.add(self.catalogues)
+        return sorted(names)
 
     @property
     def translators(self) -> list[tuple[str, str, str]]:
-        """Name, target and selector of each translator; of one on a domain or on all, no selector."""
-        arms = [
-            (domain, spec) for domain in self.targets or self.domains for spec in self.selectors
-        ]
-        by_domain = [(name, name, "") for name in [*self.domains, ALL]]
-        return [*by_domain, *((f"{domain}-{slug(spec)}", domain, spec) for domain, spec in arms)]
+        """Name, target and selector of each translator; "" for one without a selector."""
+        translators = [(name, name, "") for name in [*self.domains, ALL]]
+        for domain in self.targets or self.domains:
+            for spec in self.selectors:
+                translators.append((f"{domain}-{slug(spec)}", domain, spec))
+        return translators

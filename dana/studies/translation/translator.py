@@ -1,9 +1,12 @@
-"""Learn a shared vocabulary, train a translator from scratch by the core's trainer, and translate by beam search."""
+"""Learn a shared vocabulary, train a translator from scratch, and translate by beam search.
+
+Training is that of the core.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from dana.models.folder import load_complete, load_own_tokenizer, tokenizer_iden
 from dana.models.language_model import LanguageModel
 from dana.stages.training import RECORDS, TrainingData, TrainingJob, run_job
 from dana.studies.comparison.measures import budget_measures, document_scores
-from dana.studies.translation.pairs import COLUMNS, PAIRS, open_pairs
+from dana.studies.translation.pairs import PAIRS, open_pairs
 from dana.studies.translation.settings import ALL, ORACLE, TranslationSettings
 from dana.train.evaluation import example_losses
 from dana.train.examples import build_examples
@@ -37,9 +40,13 @@ from dana.train.training_state import TrainingState
 
 log = get_logger(__name__)
 
-VOCABULARY, TRANSLATOR, TRANSLATIONS = "translation-vocabulary", "translator", "translations"
-PAD, END = "<pad>", "</s>"
-HISTORY, OUTPUT = "history.csv", "translations.parquet"
+VOCABULARY = "translation-vocabulary"
+TRANSLATOR = "translator"
+TRANSLATIONS = "translations"
+PAD = "<pad>"
+END = "</s>"
+HISTORY = "history.csv"
+OUTPUT = "translations.parquet"
 AT_ONCE = 64  # sentences of a pass of the search
 
 
@@ -53,34 +60,31 @@ def vocabulary_stage(pairs: Path, domains: list[str], size: int, folder: Path) -
         folder: Folder of the tokenizer.
     """
     artifact = open_artifact(pairs, PAIRS)
+    depends_on = {"pairs": artifact.fingerprint, "domains": domains, "size": size}
 
     def write(draft: Draft) -> None:
         from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
         from transformers import PreTrainedTokenizerFast
 
         table = open_domains(pairs, domains, "train")
-        inner: Any = Tokenizer(models.BPE())
-        inner.pre_tokenizer, inner.decoder = (
-            pre_tokenizers.ByteLevel(add_prefix_space=True),
-            decoders.ByteLevel(),
+        byte_level: Any = Tokenizer(models.BPE())
+        byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        byte_level.decoder = decoders.ByteLevel()
+        trainer: Any = trainers.BpeTrainer(
+            vocab_size=size - 1,  # the tab is added below
+            special_tokens=[PAD, END],
+            show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         )
-        arguments: dict[str, Any] = {
-            "vocab_size": size - 1,
-            "special_tokens": [PAD, END],
-            "show_progress": False,
-        }
-        trainer = trainers.BpeTrainer(
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **arguments
+        byte_level.train_from_iterator(chain(table["source"], table["target"]), trainer)
+        byte_level.add_tokens([AddedToken(TAB, normalized=False, special=False)])
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=byte_level, pad_token=PAD, eos_token=END
         )
-        inner.train_from_iterator((text for side in COLUMNS for text in table[side]), trainer)
-        inner.add_tokens([AddedToken(TAB, normalized=False, special=False)])
-        tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, pad_token=PAD, eos_token=END)
         tokenizer.save_pretrained(draft.path)
         draft.counts["pieces"] = len(tokenizer)
 
-    return make(
-        folder, VOCABULARY, {"pairs": artifact.fingerprint, "domains": domains, "size": size}, write
-    )
+    return make(folder, VOCABULARY, depends_on, write)
 
 
 def text_stage(
@@ -90,18 +94,17 @@ def text_stage(
 
     Pairs of more than `max_tokens` are left out. The manifest counts pairs and tokens.
     """
-    artifact, learnt = open_artifact(pairs, PAIRS), open_artifact(vocabulary, VOCABULARY)
     depends_on: dict[str, Any] = {
-        "pairs": artifact.fingerprint,
-        "vocabulary": learnt.fingerprint,
+        "pairs": open_artifact(pairs, PAIRS).fingerprint,
+        "vocabulary": open_artifact(vocabulary, VOCABULARY).fingerprint,
         "split": split,
+        "domains": domains,
+        "max_tokens": max_tokens,
     }
-    depends_on |= {"domains": domains, "max_tokens": max_tokens}
 
     def write(draft: Draft) -> None:
-        table = with_lengths(
-            open_domains(pairs, domains, split), load_own_tokenizer(str(vocabulary))
-        )
+        table = open_domains(pairs, domains, split)
+        table = with_lengths(table, load_own_tokenizer(str(vocabulary)))
         _write_text(draft, table, max_tokens)
 
     return make(folder, "pool", depends_on, write)
@@ -110,7 +113,7 @@ def text_stage(
 def open_domains(
     pairs: Path, domains: Sequence[str], split: str, limit: int | None = None
 ) -> pd.DataFrame:
-    """Read the pairs of domains, of each the first, with their domain."""
+    """Read the first pairs of each domain, by default all, with a column ``domain``."""
     frames = [open_pairs(pairs, domain, split)[:limit].assign(domain=domain) for domain in domains]
     return pd.concat(frames, ignore_index=True)
 
@@ -123,6 +126,16 @@ def with_lengths(table: pd.DataFrame, tokenizer: Any) -> pd.DataFrame:
 
 
 def _write_text(draft: Draft, table: pd.DataFrame, max_tokens: int) -> None:
+    """Write the pairs of at most so many tokens as documents, and count them.
+
+    Args:
+        draft: Draft of the artifact.
+        table: Pairs, from :func:`with_lengths`.
+        max_tokens: Most tokens of a pair.
+
+    Raises:
+        DataError: If no pair is left.
+    """
     kept = table[table["tokens"] <= max_tokens]
     if kept.empty:
         raise DataError(f"no pair has at most max_tokens={max_tokens} tokens")
@@ -143,7 +156,7 @@ def choice_stage(
     settings: TranslationSettings,
     folder: Path,
 ) -> Artifact:
-    """Choose the pairs with the lowest scores from the training text of all domains, up to a number of tokens.
+    """Choose the training pairs with the lowest scores, of all domains, up to a number of tokens.
 
     Args:
         pairs: Artifact of :func:`dana.studies.translation.pairs.pairs_stage`.
@@ -155,74 +168,86 @@ def choice_stage(
         folder: Folder of the documents; the manifest has precision and recall of the domain's
             pairs, with the largest that such a number of pairs can have.
     """
-    artifact, learnt = open_artifact(pairs, PAIRS), open_artifact(vocabulary, VOCABULARY)
     depends_on: dict[str, Any] = {
-        "pairs": artifact.fingerprint,
-        "vocabulary": learnt.fingerprint,
+        "pairs": open_artifact(pairs, PAIRS).fingerprint,
+        "vocabulary": open_artifact(vocabulary, VOCABULARY).fingerprint,
         "target": target,
-    }
-    depends_on["scores"] = open_artifact(scores, "scores").fingerprint if scores else ORACLE
-    depends_on |= {
-        name: getattr(settings, name) for name in ("domains", "share", "max_tokens", "seed")
+        "scores": open_artifact(scores, "scores").fingerprint if scores else ORACLE,
+        "domains": settings.domains,
+        "share": settings.share,
+        "max_tokens": settings.max_tokens,
+        "seed": settings.seed,
     }
 
     def write(draft: Draft) -> None:
-        table = with_lengths(
-            open_domains(pairs, settings.domains, "train"), load_own_tokenizer(str(vocabulary))
-        )
+        table = open_domains(pairs, settings.domains, "train")
+        table = with_lengths(table, load_own_tokenizer(str(vocabulary)))
         table = table[table["tokens"] <= settings.max_tokens].reset_index(drop=True)
-        truth, budget = (
-            (table["domain"] == target).to_numpy(),
-            settings.share * table["tokens"].sum(),
-        )
-        score = (
-            document_scores(scores, table["doc_id"].tolist())
-            if scores
-            else np.where(truth, 0.0, np.inf)
-        )
-        order = generator(settings.seed, "translation", "ties").permutation(len(table))
-        order = order[np.argsort(score[order], kind="stable")]
-        order = order[np.cumsum(table["tokens"].to_numpy()[order]) <= budget]
-        order = order if scores else order[truth[order]]
-        if not order.size:
+        is_target = (table["domain"] == target).to_numpy()
+        tokens = table["tokens"].to_numpy()
+        if scores:
+            score = document_scores(scores, table["doc_id"].tolist())
+            rows = _lowest_within(score, tokens, settings)
+        else:  # the oracle
+            score = np.where(is_target, 0.0, np.inf)
+            rows = _lowest_within(score, tokens, settings)
+            rows = rows[is_target[rows]]
+        if not rows.size:
             raise DataError(
                 f"share={settings.share}: no pair has so few tokens; choose a larger share"
             )
-        _write_text(draft, table.iloc[np.sort(order)], settings.max_tokens)
-        draft.notes["choice"] = budget_measures(
-            ~np.isin(np.arange(truth.size), order), truth, order.size
-        )
+        _write_text(draft, table.iloc[np.sort(rows)], settings.max_tokens)
+        is_left_out = ~np.isin(np.arange(len(table)), rows)
+        draft.notes["choice"] = budget_measures(is_left_out, is_target, rows.size)
 
     return make(folder, "pool", depends_on, write)
 
 
+def _lowest_within(
+    score: np.ndarray, tokens: np.ndarray, settings: TranslationSettings
+) -> np.ndarray:
+    """Return the rows with the lowest scores that together have a share of all tokens.
+
+    Ties are in random order.
+    """
+    order = generator(settings.seed, "translation", "ties").permutation(score.size)
+    order = order[np.argsort(score[order], kind="stable")]
+    return order[np.cumsum(tokens[order]) <= settings.share * tokens.sum()]
+
+
 def new_translator(tokenizer: Any, settings: TranslationSettings) -> LanguageModel:
-    """Create an untrained Marian: one table of embeddings for both sides and the output. Heads are 64 wide."""
+    """Create an untrained Marian with heads of width 64.
+
+    Both sides and the output share one table of embeddings.
+    """
     from transformers import MarianConfig, MarianMTModel
 
-    shape: dict[str, Any] = {"d_model": settings.width, "max_position_embeddings": 1024}
-    for side in ("encoder", "decoder"):
-        shape |= {
-            f"{side}_layers": settings.layers,
-            f"{side}_attention_heads": settings.width // 64,
-        }
-        shape[f"{side}_ffn_dim"] = 4 * settings.width
-    pad, shape["eos_token_id"], shape["forced_eos_token_id"] = (
-        tokenizer.pad_token_id,
-        tokenizer.eos_token_id,
-        None,
+    heads = settings.width // 64
+    config = MarianConfig(
+        vocab_size=len(tokenizer),
+        scale_embedding=True,
+        d_model=settings.width,
+        max_position_embeddings=1024,
+        encoder_layers=settings.layers,
+        encoder_attention_heads=heads,
+        encoder_ffn_dim=4 * settings.width,
+        decoder_layers=settings.layers,
+        decoder_attention_heads=heads,
+        decoder_ffn_dim=4 * settings.width,
+        pad_token_id=tokenizer.pad_token_id,
+        decoder_start_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        forced_eos_token_id=None,
+        dropout=settings.dropout,
+        attention_dropout=settings.dropout,
+        activation_dropout=settings.dropout,
     )
-    shape |= dict.fromkeys(("pad_token_id", "decoder_start_token_id"), pad)
-    shape |= dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), settings.dropout)
-    config = MarianConfig(vocab_size=len(tokenizer), scale_embedding=True, **shape)
     with torch_seed(derive_seed(settings.seed, "scratch")):
         return LanguageModel(MarianMTModel(config), tokenizer)
 
 
 def training_settings(settings: TranslationSettings, passes: int, steps: int) -> TrainSettings:
     """Return the settings of a training of so many passes with so many steps each."""
-    names = ("batch_tokens", "max_tokens", "learning_rate", "warmup_steps", "seed")
-    values: dict[str, Any] = {name: getattr(settings, name) for name in names}
     return TrainSettings(
         objective=f"translation:smoothing={settings.smoothing}",
         denominator="token_count",
@@ -232,7 +257,11 @@ def training_settings(settings: TranslationSettings, passes: int, steps: int) ->
         betas=[0.9, 0.98],
         weight_decay=0.0,
         execution=Execution(settings.micro_batch_tokens),
-        **values,
+        batch_tokens=settings.batch_tokens,
+        max_tokens=settings.max_tokens,
+        learning_rate=settings.learning_rate,
+        warmup_steps=settings.warmup_steps,
+        seed=settings.seed,
     )
 
 
@@ -266,12 +295,17 @@ def train_stage(
     training = training_settings(settings, settings.epochs, steps)
     data = TrainingData(text, None, dev, dev)
     domains = settings.domains if target == ALL else [target]
-    origin = {name: getattr(settings, name) for name in ("layers", "width", "dropout", "smoothing")}
-    origin["tokenizer"] = tokenizer_identity(tokenizer, "are text")
-    origin["version"] = Translation.version
-    origin["patience"] = settings.patience
-    origin["pairs"] = open_artifact(pairs, PAIRS).fingerprint
-    origin["domains"] = domains
+    origin = {
+        "layers": settings.layers,
+        "width": settings.width,
+        "dropout": settings.dropout,
+        "smoothing": settings.smoothing,
+        "tokenizer": tokenizer_identity(tokenizer, "are text"),
+        "version": Translation.version,
+        "patience": settings.patience,
+        "pairs": open_artifact(pairs, PAIRS).fingerprint,
+        "domains": domains,
+    }
 
     def save(state: TrainingState, epoch: int) -> None:
         depends_on = {**origin, **data.identity(), "training": training.decisive(), "epoch": epoch}
@@ -289,10 +323,11 @@ def train_stage(
         return {"epoch": epoch, "bleu": bleu, "loss": loss}
 
     def history(records: Iterable[Record]) -> list[dict[str, Any]]:
-        evaluations = [
-            record for record in records if isinstance(record, EvaluationRecord) and record.step
-        ]
-        return [measure(record.step // steps, record.target_loss) for record in evaluations]
+        passes = []
+        for record in records:
+            if isinstance(record, EvaluationRecord) and record.step > 0:
+                passes.append(measure(record.step // steps, record.target_loss))
+        return passes
 
     def has_stopped_rising(state: TrainingState, records: Sequence[Record]) -> bool:
         step = records[-1].step
@@ -325,7 +360,7 @@ def train_stage(
 
 
 def best_pass(passes: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the pass with the highest BLEU, of equals the one with the lowest held-out loss."""
+    """Return the pass with the highest BLEU; of equals, the one with the lowest held-out loss."""
     return max(passes, key=lambda result: (result["bleu"], -result["loss"]))
 
 
@@ -353,42 +388,35 @@ def translate_stage(
         folder: Folder of ``translations.parquet``: doc_id, reference, translation.
     """
     model = chosen_model(model)
-    beams, limit = (
-        (1, settings.dev_pairs) if split == "dev" else (settings.beams, settings.test_pairs)
-    )
+    is_dev = split == "dev"
+    beams = 1 if is_dev else settings.beams
+    limit = settings.dev_pairs if is_dev else settings.test_pairs
     depends_on: dict[str, Any] = {
         "model": open_artifact(model, "model").fingerprint,
         "beams": beams,
         "most": limit,
-    }
-    depends_on |= {
         "pairs": open_artifact(pairs, PAIRS).fingerprint,
         "domains": domains,
         "split": split,
+        "max_tokens": settings.max_tokens,
+        "signatures": signatures(),
+        "method": 2,
     }
-    depends_on |= {"max_tokens": settings.max_tokens, "signatures": signatures(), "method": 2}
 
     def write(draft: Draft) -> None:
         from transformers import AutoModelForSeq2SeqLM
 
-        network, tokenizer = (
-            load_complete(AutoModelForSeq2SeqLM, str(model)),
-            load_own_tokenizer(str(model)),
-        )
+        network = load_complete(AutoModelForSeq2SeqLM, str(model))
+        tokenizer = load_own_tokenizer(str(model))
+        network.to(find_device())
         table = open_domains(pairs, domains, split, limit)
-        output = translate(
-            network.to(find_device()),
-            tokenizer,
-            table["source"].tolist(),
-            beams,
-            settings.max_tokens,
-        )
-        result = table[["doc_id"]].assign(reference=table["target"], translation=output)
-        result.to_parquet(draft.path / OUTPUT, compression="zstd", index=False)
-        measures = corpus_measures(output, table["target"].tolist())
-        draft.notes["measures"] = measures | {
-            "loss": target_loss(network, tokenizer, table, settings)
-        }
+        sources = table["source"].tolist()
+        translations = translate(network, tokenizer, sources, beams, settings.max_tokens)
+        output = table[["doc_id"]].assign(reference=table["target"], translation=translations)
+        output.to_parquet(draft.path / OUTPUT, compression="zstd", index=False)
+        measures = corpus_measures(translations, table["target"].tolist())
+        measures["loss"] = target_loss(network, tokenizer, table, settings)
+        draft.notes["measures"] = measures
         draft.counts["pairs"] = len(table)
 
     return make(folder, TRANSLATIONS, depends_on, write)
@@ -409,49 +437,63 @@ def translate(
         beams: Number of beams; 1 is greedy.
         max_tokens: Most tokens of a source, and of a translation.
     """
-    core, end, pad = uncut(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id
-    encodings = core.encode_batch(
-        [" ".join(text.split()) for text in texts], add_special_tokens=False
-    )
-    rows = [[*encoding.ids[: max_tokens - 1], end] for encoding in encodings]
-    limits = [min((2 << (len(row) - 1).bit_length()) + 10, max_tokens) for row in rows]
-    order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
-    groups = [[*group] for _, group in groupby(order, key=lambda row: limits[row])]
-    blocks = [
-        group[start : start + AT_ONCE]
-        for group in groups
-        for start in range(0, len(group), AT_ONCE)
-    ]
-    output = [""] * len(rows)
+    lines = [" ".join(text.split()) for text in texts]
+    encodings = uncut(tokenizer).encode_batch(lines, add_special_tokens=False)
+    end = tokenizer.eos_token_id
+    pad = tokenizer.pad_token_id
+    sources = [[*encoding.ids[: max_tokens - 1], end] for encoding in encodings]
+    limits = [min((2 << (len(ids) - 1).bit_length()) + 10, max_tokens) for ids in sources]
+    translations = [""] * len(sources)
     model.eval()
-    for block in monitor(blocks, what="translating", unit="blocks"):
-        width = len(rows[block[0]])
-        ids = torch.tensor(
-            [rows[row] + [pad] * (width - len(rows[row])) for row in block], device=model.device
-        )
-        options: dict[str, Any] = {
-            "num_beams": beams,
-            "do_sample": False,
-            "early_stopping": beams > 1,
-        }
-        options |= {
-            "max_new_tokens": limits[block[0]],
-            "suppress_tokens": [pad, tokenizer.vocab[TAB]],
-        }
+    blocks = _blocks_of_one_limit(sources, limits)
+    for rows in monitor(blocks, what="translating", unit="blocks"):
+        longest = len(sources[rows[0]])
+        padded = [sources[row] + [pad] * (longest - len(sources[row])) for row in rows]
+        ids = torch.tensor(padded, device=model.device)
         with torch.no_grad():
-            tokens = model.generate(input_ids=ids, attention_mask=(ids != pad).long(), **options)
-        for row, translation in zip(
-            block, tokenizer.batch_decode(tokens, skip_special_tokens=True), strict=True
-        ):
-            output[row] = " ".join(translation.split())
-    return output
+            tokens = model.generate(
+                input_ids=ids,
+                attention_mask=(ids != pad).long(),
+                num_beams=beams,
+                do_sample=False,
+                early_stopping=beams > 1,
+                max_new_tokens=limits[rows[0]],
+                suppress_tokens=[pad, tokenizer.vocab[TAB]],
+            )
+        decoded = tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        for row, translation in zip(rows, decoded, strict=True):
+            translations[row] = " ".join(translation.split())
+    return translations
+
+
+def _blocks_of_one_limit(sources: Sequence[list[int]], limits: Sequence[int]) -> list[list[int]]:
+    """Divide sources into blocks that are translated together.
+
+    Args:
+        sources: Tokens of each source.
+        limits: Most tokens of each translation, a function of the source's number of tokens.
+
+    Returns:
+        Rows of each block, the longest source first; all of a block have one limit.
+    """
+    order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))
+    blocks = []
+    for _, group in groupby(order, key=lambda row: limits[row]):
+        rows = list(group)
+        for start in range(0, len(rows), AT_ONCE):
+            blocks.append(rows[start : start + AT_ONCE])
+    return blocks
 
 
 def target_loss(
     model: Any, tokenizer: Any, table: pd.DataFrame, settings: TranslationSettings
 ) -> float:
-    """Compute the mean negative log-likelihood of a target token, in nats, over pairs of at most ``max_tokens``."""
-    objective, accelerator = Translation(), make_accelerator([], Path())
+    """Compute the mean negative log-likelihood of a target token, in nats.
+
+    Pairs of more than ``max_tokens`` tokens do not count.
+    """
+    objective = Translation()
+    accelerator = make_accelerator([], Path())
     collator = objective.heldout_collator(tokenizer)
     table = with_lengths(table, tokenizer)
     table = table[table["tokens"] <= settings.max_tokens]
@@ -484,8 +526,11 @@ def _metrics() -> dict[str, Any]:
 
 def corpus_measures(translations: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     """Compute corpus BLEU and chrF, both from 0 to 100."""
-    texts = list(translations), [list(references)]
-    return {name: float(metric.corpus_score(*texts).score) for name, metric in _metrics().items()}
+    measures = {}
+    for name, metric in _metrics().items():
+        score = metric.corpus_score(list(translations), [list(references)])
+        measures[name] = float(score.score)
+    return measures
 
 
 def signatures() -> dict[str, str]:
