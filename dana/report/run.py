@@ -406,9 +406,8 @@ def weight_folders(path: Path) -> dict[str, Path]:
     folders = {}
     for arm_folder in _arm_folders(path):
         arm = ADAPTED if arm_folder == path else arm_folder.name
-        if part_files(arm_folder / "weights"):
-            folders[arm] = arm_folder / "weights"
-    return folders
+        folders[arm] = arm_folder / "weights"
+    return {arm: folder for arm, folder in folders.items() if part_files(folder)}
 
 
 def scores_folder(path: Path) -> Path | None:
@@ -450,7 +449,10 @@ def read_scores(path: Path) -> ScoreFrames | None:
 def _weights_folder(path: Path, scores: Path) -> Path | None:
     """Return the folder of the first weights that were made from the scores; None without one."""
     fingerprints = (None, _manifest(scores).get("fingerprint"))
-    for folder in weight_folders(path).values():
+    for arm_folder in _arm_folders(path):
+        folder = arm_folder / "weights"
+        if not part_files(folder):
+            continue
         if _manifest(folder).get("depends_on", {}).get("scores") in fingerprints:
             return folder
     return None
