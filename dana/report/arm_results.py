@@ -390,7 +390,7 @@ def read_arm_result(
 
 
 def _deciding_settings(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings in a manifest that decide a result, by dotted name; without model and seeds."""
+    """Return the settings that decide a result, by dotted name; without model and seeds."""
     leaves = flatten({**manifest["depends_on"], "precision": manifest.get("precision")})
     settings = {}
     for key, value in leaves:
@@ -477,7 +477,9 @@ def _predictions(
 
 
 def _model_rows(scores: dict[int, float], folds: dict[int, int] | None) -> dict[int, int]:
-    """Return which row of the predictions each seed's model fills; with folds, one model of each shares a row.
+    """Return which row of the predictions each seed's model fills.
+
+    With folds, one model of each fold shares a row.
 
     Args:
         scores: Score by seed.

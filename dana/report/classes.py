@@ -85,7 +85,8 @@ def _class_rows(task: str, found: Mapping[str, ArmResult]) -> list[dict[str, Any
 
     Args:
         task: Name of the task.
-        found: Results of :func:`compared_results`; F1 is of each, precision and recall of ``after``.
+        found: Results of :func:`compared_results`; F1 is of each, precision and recall are of
+            ``after``.
     """
     after = found["after"].predictions
     classes = after.kind.labels
@@ -142,8 +143,9 @@ def _class_table(rows: list[dict[str, Any]], names: Mapping[str, str]) -> Table:
         columns = [*text_columns("task"), *columns]
     after = names["after"]
     caption = (
-        f"Test texts of each class, and its F1, the mean over models. Of the model {after}: precision, the share of "
-        "what it calls so that is so; recall, the share of the class that it finds."
+        f"Test texts of each class, and its F1, the mean over models. Of the model {after}: "
+        "precision, the share of what it calls so that is so; recall, the share of the class that "
+        "it finds."
     )
     return Table("classes", caption, frame, tuple(columns), max_rows=MOST_CLASSES)
 
@@ -224,8 +226,8 @@ def _matrix(result: ArmResult, name: str) -> Table:
     counts = map(_count_column, labels, names)
     columns = (*text_columns("label"), *counts)
     caption = (
-        f"What the model {name} takes for what: in each row the test texts of a class, by the predicted class, the "
-        "mean over models."
+        f"What the model {name} takes for what: in each row the test texts of a class, by the "
+        "predicted class, the mean over models."
     )
     return Table("confusions", caption, frame, columns)
 

@@ -122,8 +122,9 @@ def difference_rows(analyses: dict[str, Analysis]) -> Table:
         otherwise,
     )
     caption = (
-        "Questions and verdicts of each run. Made otherwise: how fine-tuning, test examples or adaptation of the arm "
-        "differ from the first run that has this arm; where they do, do not compare the numbers."
+        "Questions and verdicts of each run. Made otherwise: how fine-tuning, test examples or "
+        "adaptation of the arm differ from the first run that has this arm; where they do, do not "
+        "compare the numbers."
     )
     return Table("run_differences", caption, pd.DataFrame(rows), columns)
 
@@ -162,14 +163,15 @@ def between_rows(analyses: dict[str, Analysis]) -> Table:
     unlike = Column(INCOMPARABLE, lambda row: row.not_compared or "–", numeric=False)
     columns = (*text_columns("task"), ARM, pair, *NUMBERS, P, unlike)
     caption = (
-        "Differences between the same arm and seed of two runs. Interval and p are as in the report of a run, but p is "
-        "not adjusted for their number: no verdict follows from this table."
+        "Differences between the same arm and seed of two runs. Interval and p are as in the "
+        "report of a run, but p is not adjusted for their number: no verdict follows from this "
+        "table."
     )
     return Table("between_runs", caption, pd.DataFrame(rows), columns)
 
 
 def setting_rows(analyses: dict[str, Analysis]) -> Table:
-    """Tabulate the settings in which the runs differ: a row per step and setting, a column per run."""
+    """Tabulate the settings in which the runs differ, a row per setting and a column per run."""
     by_run = {run: dict(_step_settings(analysis.run)) for run, analysis in analyses.items()}
     rows = []
     for key in dict.fromkeys(key for settings in by_run.values() for key in settings):
@@ -181,7 +183,10 @@ def setting_rows(analyses: dict[str, Analysis]) -> Table:
     columns = tuple(
         Column(name, itemgetter(index), numeric=False) for index, name in enumerate(frame.columns)
     )
-    caption = "Only what differs; of input texts, the digest. A dash: the run has no such step or setting."
+    caption = (
+        "Only what differs; of input texts, the digest. A dash: the run has no such step or "
+        "setting."
+    )
     return Table("run_settings", caption, frame, columns)
 
 

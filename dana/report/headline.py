@@ -128,7 +128,7 @@ def _flaw(analysis: Analysis, row: ArmComparison) -> str:
 
 
 def highlights(analysis: Analysis) -> list[Finding]:
-    """Choose the first numbers: differences that may be compared, planted text, perplexity, time."""
+    """Choose the first numbers: differences that count, planted text, perplexity and time."""
     rows = analysis.first_questions
     tables = analysis.tables
     findings = []

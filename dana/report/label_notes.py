@@ -51,7 +51,7 @@ def _rare_notes(kind: SingleLabel, counts: np.ndarray, metric: str) -> list[str]
 
 
 def _balance_notes(kind: SingleLabel, counts: np.ndarray, result: ArmResult) -> list[str]:
-    """Note the largest class if it has most of the test texts, and what always answering it scores."""
+    """Note what always answering the largest class scores, if it has most of the test texts."""
     largest = int(counts.argmax())
     share = counts[largest] / counts.sum()
     limit = UNBALANCED_OF_TWO if len(kind.labels) == 2 else UNBALANCED
@@ -59,6 +59,6 @@ def _balance_notes(kind: SingleLabel, counts: np.ndarray, result: ArmResult) -> 
         return []
     score = kind.baseline(result.predictions.labels, result.metric)
     return [
-        f"Unbalanced: {share:.0%} of the test texts are {kind.labels[largest]}; always answering it "
-        f"scores {score:.3f}."
+        f"Unbalanced: {share:.0%} of the test texts are {kind.labels[largest]}; always answering "
+        f"it scores {score:.3f}."
     ]

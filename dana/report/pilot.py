@@ -37,8 +37,8 @@ def pilot_text(manifest: Mapping[str, Any]) -> str:
     gain = number(best["gain"], sign=True)
     bar = number(best["bar"])
     return (
-        f"No objective was worth it, so the arm is the base: the best, {best['objective']}, changed "
-        f"the {measure} ({base}) by {gain} in {steps} steps; {bar} counts."
+        f"No objective was worth it, so the arm is the base: the best, {best['objective']}, "
+        f"changed the {measure} ({base}) by {gain} in {steps} steps; {bar} counts."
     )
 
 
@@ -60,11 +60,13 @@ def pilot_section(run: RunFrames) -> Section | None:
     answer = [pilot_text(manifest) for _, manifest in sorted(pilots.items())]
     if len(pilots) == 1:
         answer.append(
-            "Other folds or adaptations take this choice; of folds, texts that they test had a part in it."
+            "Other folds or adaptations take this choice; of folds, texts that they test had a "
+            "part in it."
         )
     caption = (
-        f"Pilot: {first['steps']} steps by each objective, then probes of the training texts by folds; "
-        "score in the task's metric, gain over none, its standard error over texts, and the gain that counts."
+        f"Pilot: {first['steps']} steps by each objective, then probes of the training texts by "
+        "folds; score in the task's metric, gain over none, its standard error over texts, and the "
+        "gain that counts."
     )
     columns = (
         *text_columns("objective"),

@@ -99,9 +99,9 @@ def step_table(run: RunFrames) -> Table | None:
         Column("fingerprint", lambda row: row.fingerprint[:8], numeric=False),
     )
     caption = (
-        "Seconds of wall-clock time, restarts included; scoring is summed over processes, fine-tuning over seeds. A "
-        "reused step costs nothing again. The fingerprint identifies settings and inputs: equal fingerprints, equal "
-        "results."
+        "Seconds of wall-clock time, restarts included; scoring is summed over processes, "
+        "fine-tuning over seeds. A reused step costs nothing again. The fingerprint identifies "
+        "settings and inputs: equal fingerprints, equal results."
     )
     return Table("steps", caption, frame, columns, folded=True)
 
@@ -114,8 +114,8 @@ def setting_table(run: RunFrames) -> Table:
             rows.append((step, key, plain_value(value)))
     frame = pd.DataFrame(rows, columns=["step", "setting", "value"])
     caption = (
-        "Settings and inputs of each step; of files, the digests (BLAKE2b). The same digests, settings and versions "
-        "give the same run."
+        "Settings and inputs of each step; of files, the digests (BLAKE2b). The same digests, "
+        "settings and versions give the same run."
     )
     columns = text_columns(*frame.columns)
     return Table("settings", caption, frame, columns, max_rows=MOST_SETTINGS, folded=True)

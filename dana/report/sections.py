@@ -1,4 +1,6 @@
-"""Build the sections of a run's report: for each question an answer in sentences, tables and figures.
+"""Build the sections of a run's report.
+
+Each is a question and its answer in sentences, tables and figures.
 
 No sentence claims more than the verdict, and an undecided verdict gives its reasons.
 """
@@ -382,7 +384,10 @@ def _probe_line(row: Any) -> str:
 
 
 def results_finding(analysis: Analysis) -> str:
-    """Describe each question on a line: its verdict and the reasons; the numbers are in the table."""
+    """Describe each question on a line, its verdict and the reasons.
+
+    The numbers are in the table.
+    """
     questions = analysis.questions
     text = []
     if not questions:

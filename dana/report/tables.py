@@ -78,7 +78,10 @@ def pair_name(row: Any) -> str:
 
 
 def _task_columns(frame: pd.DataFrame) -> tuple[Column, ...]:
-    """Return the columns of task and metric that differ between rows; the headline names the others."""
+    """Return the columns of task and metric if they differ between rows.
+
+    Otherwise the headline names them.
+    """
     columns: tuple[Column, ...] = ()
     if frame["task"].nunique() > 1:
         columns += text_columns("task")
@@ -97,7 +100,7 @@ def _name(header: str) -> Column:
 
 
 def _with_interval(header: str, name: str) -> Column:
-    """Make a column of a number with its interval, which the frame has as NAME_low and NAME_high."""
+    """Make a column of a number with its interval, in the frame NAME_low and NAME_high."""
 
     def cell(row: Any) -> str:
         value = number(getattr(row, name))
@@ -133,8 +136,8 @@ def ranking_table(ranking: Candidates) -> Table:
         *decimals(2, "stability", "fit_s", "score_s"),
     ]
     caption += (
-        "Other numbers are means over fits. F1: task is the positive class. Stability: mean Spearman correlation of "
-        "the scores of one pool sample between fits."
+        "Other numbers are means over fits. F1: task is the positive class. Stability: mean "
+        "Spearman correlation of the scores of one pool sample between fits."
     )
     return Table("ranking", caption, frame, tuple(columns), tuple(frame["chosen"]))
 
@@ -154,9 +157,10 @@ def choice_table(choice: Candidates) -> Table:
         *decimals(2, "weight"),
     )
     caption = (
-        "Units of held-out target text against units of pool text. Average precision: target text weighted to one "
-        "tenth of all, with the 95 % interval over documents. Recall: share of target units that score below the 5 % "
-        "or 20 % quantile of pool units. Weight: in the fusion."
+        "Units of held-out target text against units of pool text. Average precision: target text "
+        "weighted to one tenth of all, with the 95 % interval over documents. Recall: share of "
+        "target units that score below the 5 % or 20 % quantile of pool units. Weight: in the "
+        "fusion."
     )
     return Table("choice", caption, frame, columns, tuple(frame["chosen"]))
 
@@ -193,7 +197,7 @@ def histogram(frames: ScoreFrames) -> Table:
 
 
 def separation_table(scores: ScoreFrames) -> Table:
-    """Tabulate how the scores of each group lie beside those of pool text, and if they follow length."""
+    """Tabulate how well scores separate each group from pool text, and if they follow length."""
     groups = unit_groups(scores)
     rows = []
     for name, frame in groups.items():
@@ -216,9 +220,9 @@ def separation_table(scores: ScoreFrames) -> Table:
         *decimals(2, "spearman_score_length", sign=True),
     )
     caption = (
-        "AUROC: probability that a unit of this text scores as more relevant than a pool unit (chance: 0.5). "
-        "Score ~ length: rank correlation of score and characters; far from 0, selection depends on length. "
-        "Scores beyond the histogram are counted in its end bins."
+        "AUROC: probability that a unit of this text scores as more relevant than a pool unit "
+        "(chance: 0.5). Score ~ length: rank correlation of score and characters; far from 0, "
+        "selection depends on length. Scores beyond the histogram are counted in its end bins."
     )
     return Table("separation", caption, pd.DataFrame(rows), columns)
 
@@ -291,8 +295,8 @@ def planted_table(scores: ScoreFrames) -> Table | None:
     }
     frame = pd.DataFrame([recall, precision])
     caption = (
-        "Recall: share of planted units that is selected. Precision: share of selected units that is planted. By "
-        "chance: a random selection of the same size. Units: the denominator."
+        "Recall: share of planted units that is selected. Precision: share of selected units that "
+        "is planted. By chance: a random selection of the same size. Units: the denominator."
     )
     columns = text_columns("measure") + shares("value", "by_chance") + decimals(0, "units")
     return Table("planted", caption, frame, columns)
@@ -301,20 +305,22 @@ def planted_table(scores: ScoreFrames) -> Table | None:
 # Captions of the table of losses.
 LOSS_PER_PREDICTION = (
     "Loss on held-out text, mean per prediction, ± standard error over examples, and the share of "
-    "predictions that is right. The head that predicts is new, so all it can do, it learnt here; what "
-    "counts is what the vectors are worth for your labels, above."
+    "predictions that is right. The head that predicts is new, so all it can do, it learnt here; "
+    "what counts is what the vectors are worth for your labels, above."
 )
 LOSS_PER_CHARACTER = (
-    "Loss on held-out text a character, ± standard error over examples: the mean negative natural logarithm of "
-    "the probability that the model gave to the right token, divided by the mean length of a token in "
-    "characters. Words were added to the vocabulary of an arm, so that a token of one arm is not that of "
-    "another; characters are the same. Lower is better. Perplexity is exp(loss), a character."
+    "Loss on held-out text a character, ± standard error over examples: the mean negative natural "
+    "logarithm of the probability that the model gave to the right token, divided by the mean "
+    "length of a token in characters. Words were added to the vocabulary of an arm, so that a "
+    "token of one arm is not that of another; characters are the same. Lower is better. Perplexity "
+    "is exp(loss), a character."
 )
 LOSS_PER_TOKEN = (
-    "Loss on held-out text, mean per predicted token, ± standard error over examples. It is the negative "
-    "natural logarithm of the probability that the model gave to the right token (the unit is called nat): "
-    "0 if it was always sure of it; lower is better. The same tokens are predicted every time and by every "
-    "model, so differences are more certain than these errors suggest. Perplexity is exp(loss)."
+    "Loss on held-out text, mean per predicted token, ± standard error over examples. It is the "
+    "negative natural logarithm of the probability that the model gave to the right token (the "
+    "unit is called nat): 0 if it was always sure of it; lower is better. The same tokens are "
+    "predicted every time and by every model, so differences are more certain than these errors "
+    "suggest. Perplexity is exp(loss)."
 )
 
 
@@ -342,7 +348,7 @@ def loss_table(evaluations: pd.DataFrame) -> Table:
 
 
 def _loss_frame(evaluations: pd.DataFrame) -> pd.DataFrame:
-    """Return the first and the last loss of each arm, one row per text and arm that was measured."""
+    """Return the first and the last loss of each arm, a row per text and arm that was measured."""
     arms = evaluations["arm"].unique()
     by_step = evaluations.sort_values("step", kind="stable")
     first = by_step.drop_duplicates("arm", keep="first").set_index("arm").loc[arms]
@@ -435,16 +441,17 @@ def result_table(results: Sequence[ArmResult]) -> Table:
         *decimals(3, "std"),
     )
     caption = (
-        "Adapted: trained further on the selected text; random text: trained further on as much random text; not "
-        "adapted: the model as it was. All are then fine-tuned on the labelled texts. Rows without a deviation are "
-        "simple models that need no adaptation. n: fine-tuned models. Mean: with folds, of the predictions of all "
-        "folds pooled. Interval: over models and test texts. Deviation: standard deviation over fine-tunings."
+        "Adapted: trained further on the selected text; random text: trained further on as much "
+        "random text; not adapted: the model as it was. All are then fine-tuned on the labelled "
+        "texts. Rows without a deviation are simple models that need no adaptation. n: fine-tuned "
+        "models. Mean: with folds, of the predictions of all folds pooled. Interval: over models "
+        "and test texts. Deviation: standard deviation over fine-tunings."
     )
     if (frame["degenerate"] > 0).any():
         columns += decimals(0, "degenerate")
         caption += (
-            " A grey row is no measurement: a collapsed model does not beat the largest class, or predicts nearly one "
-            "label."
+            " A grey row is no measurement: a collapsed model does not beat the largest class, or "
+            "predicts nearly one label."
         )
     return Table("results", caption, frame, columns, grey=tuple(frame["degenerate"] > 0))
 
@@ -457,10 +464,11 @@ def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
     numbers = (*decimals(3, "mean", sign=True), INTERVAL, P, P_HOLM)
     columns = (*_task_columns(frame), DIFFERENCE, SEEDS, *map(_if_measured, numbers))
     caption = (
-        "Differences on the same texts. n: adaptations, folds, or fine-tunings of one adaptation. Interval and p: "
-        "Student's t with a standard error over these and over test texts; p is how often chance alone would give such "
-        "a difference. Adjusted: several questions are asked, those of all tasks, so each p is raised (by Holm's "
-        "method). A verdict needs an adjusted p of at most 0.05. Other rows get no verdict."
+        "Differences on the same texts. n: adaptations, folds, or fine-tunings of one adaptation. "
+        "Interval and p: Student's t with a standard error over these and over test texts; p is "
+        "how often chance alone would give such a difference. Adjusted: several questions are "
+        "asked, those of all tasks, so each p is raised (by Holm's method). A verdict needs an "
+        "adjusted p of at most 0.05. Other rows get no verdict."
     )
     has_collapsed = frame["collapsed"] > 0
     if has_collapsed.any():
@@ -504,9 +512,9 @@ def variance_table(comparisons: Sequence[ArmComparison]) -> Table | None:
     if frame["task"].nunique() > 1:
         columns = (*text_columns("task"), *columns)
     caption = (
-        "What would show is decided in four of five reruns of this size. Last, shares of the squared standard error: "
-        "from repetitions (seeds, folds or adaptations), beyond that of the fine-tunings within one; from fine-tunings "
-        "of one; from test texts."
+        "What would show is decided in four of five reruns of this size. Last, shares of the "
+        "squared standard error: from repetitions (seeds, folds or adaptations), beyond that of "
+        "the fine-tunings within one; from fine-tunings of one; from test texts."
     )
     return Table("variance", caption, frame, columns, folded=True)
 
@@ -543,9 +551,10 @@ def probe_table(probes: Sequence[ProbeResult]) -> Table:
         SCORE_INTERVAL,
     )
     caption = (
-        "The vectors of each model as it is, not fine-tuned: a linear model fitted to so many labels, or the vote of "
-        "the nearest of all labelled texts by cosine. Means over draws of labels, which are the same for all arms. "
-        "n: adaptations or folds. Interval: over these and test texts."
+        "The vectors of each model as it is, not fine-tuned: a linear model fitted to so many "
+        "labels, or the vote of the nearest of all labelled texts by cosine. Means over draws of "
+        "labels, which are the same for all arms. n: adaptations or folds. Interval: over these "
+        "and test texts."
     )
     return Table("probe", caption, frame, columns, folded=True)
 
@@ -576,9 +585,10 @@ def probe_difference_table(probes: Sequence[ProbeResult]) -> Table | None:
         *decimals(3, "detectable"),
     )
     caption = (
-        "Differences on the same labels and test texts. n: adaptations or folds; with one, interval and p are over "
-        "texts alone and say nothing of another adaptation. p is not adjusted for the number of rows. The last column "
-        "is what would show in four of five reruns."
+        "Differences on the same labels and test texts. n: adaptations or folds; with one, "
+        "interval and p are over texts alone and say nothing of another adaptation. p is not "
+        "adjusted for the number of rows. The last column is what would show in four of five "
+        "reruns."
     )
     return Table("probe_differences", caption, frame, columns, folded=True)
 
@@ -621,7 +631,8 @@ def retrieval_table(rows: pd.DataFrame) -> Table:
         Column("nDCG@10", lambda row: number(row.ndcg_10)),
     )
     caption = (
-        "Held-out documents: a sentence of each searches, by cosine, for the rest of its document among those of all. "
-        "Models of the first adaptation. Text without enough documents of two sentences has no row."
+        "Held-out documents: a sentence of each searches, by cosine, for the rest of its document "
+        "among those of all. Models of the first adaptation. Text without enough documents of two "
+        "sentences has no row."
     )
     return Table("retrieval", caption, frame, columns)

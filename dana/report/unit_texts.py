@@ -1,6 +1,7 @@
-"""Choose example units to read from a scored pool: the lowest and the highest scores of a few sources.
+"""Choose example units to read from a scored pool.
 
-Each example is shown between its neighbours in the document.
+They are those with the lowest and the highest scores of a few sources. Each is shown between its
+neighbours in the document.
 """
 
 import re
