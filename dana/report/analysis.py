@@ -1,5 +1,6 @@
 """Compare the arms of a run and make the tables that its report is written from."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -9,11 +10,8 @@ from dana.report.probe_verdicts import probe_comparisons
 from dana.report.run import RunFrames
 from dana.report.verdicts import ArmComparison, compare_arms
 
-COMPARED = (
-    "results",
-    "differences",
-    "variance",
-)  # tables that say nothing for sure of an unfinished run
+# Tables that say nothing for sure of an unfinished run.
+COMPARED = ("results", "differences", "variance")
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,10 @@ class Analysis:
 
     @cached_property
     def first_questions(self) -> list[ArmComparison]:
-        """Comparisons that the first screen tells: of fine-tuned models, or while there are none of frozen vectors."""
+        """Comparisons that the first screen tells.
+
+        They are of fine-tuned models, or while there are none of frozen vectors.
+        """
         return self.questions or probe_comparisons(self.run.probes, self.run.baselines)
 
     @property
@@ -52,39 +53,47 @@ class Analysis:
 
 def analyse(run: RunFrames) -> Analysis:
     """Compare the arms of a run and make every table that it has data for."""
-    scores, comparisons = run.scores, tuple(compare_arms(run.results, run.baselines))
-    candidates = [
+    comparisons = tuple(compare_arms(run.results, run.baselines))
+    available = {table.name: table for table in _tables(run, comparisons) if table is not None}
+    if run.missing:
+        for name in COMPARED:
+            if name in available:
+                available[name] = _greyed(available[name])
+    return Analysis(run, comparisons, available)
+
+
+def _tables(run: RunFrames, comparisons: Sequence[ArmComparison]) -> list[Table | None]:
+    """Make the tables of a run; some are None for want of rows."""
+    made = [
         provenance.step_table(run),
         provenance.setting_table(run),
         tables.difference_table(comparisons),
+        tables.variance_table(comparisons),
     ]
-    candidates.append(tables.variance_table(comparisons))
     if run.ranking is not None:
-        candidates.append(tables.ranking_table(run.ranking))
+        made.append(tables.ranking_table(run.ranking))
     if run.choice is not None:
-        candidates.append(tables.choice_table(run.choice))
-    if scores is not None:
-        candidates += [tables.histogram(scores), tables.separation_table(scores)]
-        if "weight" in scores.units:
-            candidates += [tables.source_table(scores), tables.planted_table(scores)]
+        made.append(tables.choice_table(run.choice))
+    if run.scores is not None:
+        made.append(tables.histogram(run.scores))
+        made.append(tables.separation_table(run.scores))
+        if "weight" in run.scores.units:
+            made.append(tables.source_table(run.scores))
+            made.append(tables.planted_table(run.scores))
     if run.evaluations is not None:
-        candidates += [
-            Table("evaluations", "Held-out losses.", run.evaluations),
-            tables.loss_table(run.evaluations),
-        ]
+        made.append(Table("evaluations", "Held-out losses.", run.evaluations))
+        made.append(tables.loss_table(run.evaluations))
     if run.results:
-        candidates += [
-            tables.seed_table(run.results),
-            tables.result_table([*run.results, *run.baselines]),
-        ]
+        made.append(tables.seed_table(run.results))
+        made.append(tables.result_table([*run.results, *run.baselines]))
     if run.probes:
-        candidates += [
-            tables.probe_table(run.probes),
-            tables.probe_difference_table(run.probes),
-        ]
+        made.append(tables.probe_table(run.probes))
+        made.append(tables.probe_difference_table(run.probes))
     if run.retrieval is not None:
-        candidates.append(tables.retrieval_table(run.retrieval))
-    available = {table.name: table for table in candidates if table is not None}
-    for table in [available[name] for name in COMPARED if run.missing and name in available]:
-        available[table.name] = replace(table, grey=(True,) * len(table.frame))
-    return Analysis(run, comparisons, available)
+        made.append(tables.retrieval_table(run.retrieval))
+    return made
+
+
+def _greyed(table: Table) -> Table:
+    """Return a table with every row shown as no measurement."""
+    return replace(table, grey=(True,) * len(table.frame))

@@ -56,9 +56,13 @@ class Lineage:
     tokens: int = 0
 
     def roots_differ(self, other: "Lineage") -> bool:
-        """Return True if the roots certainly differ; a Hub name and a folder may be the same model."""
-        names = [{name for name, _ in lineage.root} for lineage in (self, other)]
-        return names[0] == names[1] and self.root != other.root
+        """Return whether the roots certainly differ.
+
+        A Hub name and a folder may be the same model, so only roots of the same files are compared.
+        """
+        files = {name for name, _ in self.root}
+        other_files = {name for name, _ in other.root}
+        return files == other_files and self.root != other.root
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,20 @@ class Predictions:
     predicted: np.ndarray
     kind: Kind
     folds: np.ndarray | None = None
+
+    def subset(self, is_kept: np.ndarray) -> "Predictions":
+        """Return the predictions on some of the examples.
+
+        Args:
+            is_kept: Whether to keep each example, bool of shape (examples,).
+        """
+        return replace(
+            self,
+            ids=self.ids[is_kept],
+            labels=self.labels[is_kept],
+            predicted=self.predicted[:, is_kept],
+            folds=None if self.folds is None else self.folds[is_kept],
+        )
 
 
 @dataclass(frozen=True)
@@ -128,157 +146,169 @@ class ArmResult:
         Args:
             ids: Ids of texts; those that were not tested are left out.
         """
-        parts = self.predictions
-        rows = np.isin(parts.ids, ids)
-        fewer = replace(
-            parts,
-            ids=parts.ids[rows],
-            labels=parts.labels[rows],
-            predicted=parts.predicted[:, rows],
-            folds=None if parts.folds is None else parts.folds[rows],
-        )
-        return replace(self, predictions=fewer)
+        is_kept = np.isin(self.predictions.ids, ids)
+        return replace(self, predictions=self.predictions.subset(is_kept))
 
     @cached_property
     def influences(self) -> np.ndarray:
         """What each example adds to the score of each model, of shape (models, examples)."""
-        parts = self.predictions
-        return parts.kind.influences(parts.predicted, parts.labels, self.metric)
+        predictions = self.predictions
+        return predictions.kind.influences(predictions.predicted, predictions.labels, self.metric)
 
     @cached_property
     def estimate(self) -> TwoLevel:
-        """Mean score and its error over models and examples; with folds, of the predictions of all folds pooled."""
+        """Mean score and its error over models and examples.
+
+        With folds, the score is that of the predictions of all folds pooled.
+        """
         units = self.adaptations if self.adaptations > 1 else len(self.influences)
         return two_level(self.influences, units, self.predictions.folds)
 
     def on_folds_of(self, other: "ArmResult") -> "ArmResult":
-        """Return the result on the texts of the folds that another was tested on, the same if it has no folds."""
-        parts, folds = self.predictions, other.predictions.folds
-        if parts.folds is None or folds is None:
+        """Return the result on the texts of the folds that another was tested on.
+
+        If one of the two has no folds, it is this result.
+        """
+        folds = self.predictions.folds
+        other_folds = other.predictions.folds
+        if folds is None or other_folds is None:
             return self
-        rows = np.isin(parts.folds, folds)
-        parts = Predictions(
-            parts.ids[rows],
-            parts.labels[rows],
-            parts.predicted[:, rows],
-            parts.kind,
-            parts.folds[rows],
-        )
-        return replace(self, predictions=parts)
+        is_kept = np.isin(folds, other_folds)
+        return replace(self, predictions=self.predictions.subset(is_kept))
 
     @property
     def interval(self) -> tuple[float, float]:
         """95 % interval of the mean; NaN with one model, which says nothing about others."""
-        return (
-            self.estimate.interval
-            if self.estimate.units > 1 or self.is_baseline
-            else (math.nan, math.nan)
-        )
+        if self.estimate.units > 1 or self.is_baseline:
+            return self.estimate.interval
+        return math.nan, math.nan
 
     def unlike(self, other: "ArmResult") -> list[str]:
-        """List why the two results cannot be compared, this result's value first; empty if they can."""
-        pairs = [
-            {"metric": result.metric, "direction": result.direction} for result in (self, other)
-        ]
-        if other.is_baseline:
-            return _differences(*pairs) + self._unlike_test(other)
-        reasons = (
-            _differences(self.settings, other.settings)
-            + self._unlike_lineage(other)
-            + _differences(*pairs)
-        )
-        if self.seeds != other.seeds:
+        """List why the two results cannot be compared; empty if they can.
+
+        Each reason gives the value of this result first.
+        """
+        reasons = []
+        if not other.is_baseline:
+            reasons += _differences(self.settings, other.settings)
+            reasons += self._unlike_lineage(other)
+        reasons += _differences(self._measure(), other._measure())
+        if not other.is_baseline and self.seeds != other.seeds:
             reasons.append(f"seeds {_some(self.seeds)} against {_some(other.seeds)}")
         return reasons + self._unlike_test(other)
 
+    def _measure(self) -> dict[str, Any]:
+        """Return what the scores measure."""
+        return {"metric": self.metric, "direction": self.direction}
+
     def _unlike_lineage(self, other: "ArmResult") -> list[str]:
-        """List certain differences of origin; the origin of a model adapted outside the run is unknown."""
-        ours, rival = self.lineage, other.lineage
+        """List certain differences of origin.
+
+        The origin of a model that was adapted outside the run is unknown.
+        """
+        ours = self.lineage
+        theirs = other.lineage
         reasons = []
-        if (
-            ours.parent and ours.parent == rival.parent
-        ):  # adapted from one model: only the text should differ
-            pair = (
-                dict(flatten(_beside_text(lineage.settings or {}))) for lineage in (ours, rival)
-            )
-            reasons = [f"adapted with {difference}" for difference in _differences(*pair)]
-        elif ours.tokens and rival.tokens and ours.tokens != rival.tokens:
-            reasons = [f"adapted on {ours.tokens:,} tokens in all against {rival.tokens:,}"]
-        if ours.parent and rival.parent and self.adaptations != other.adaptations:
+        if ours.parent and ours.parent == theirs.parent:
+            # Both were adapted from one model, so only the text should differ.
+            our_settings = dict(flatten(_beside_text(ours.settings or {})))
+            their_settings = dict(flatten(_beside_text(theirs.settings or {})))
+            differences = _differences(our_settings, their_settings)
+            reasons = [f"adapted with {difference}" for difference in differences]
+        elif ours.tokens and theirs.tokens and ours.tokens != theirs.tokens:
+            reasons = [f"adapted on {ours.tokens:,} tokens in all against {theirs.tokens:,}"]
+        if ours.parent and theirs.parent and self.adaptations != other.adaptations:
             reasons.append(f"adaptations {self.adaptations} against {other.adaptations}")
         is_traced = all(result.lineage.parent or result.arm == "base" for result in (self, other))
-        return (
-            [*reasons, "they start from different models"]
-            if is_traced and ours.roots_differ(rival)
-            else reasons
-        )
+        if is_traced and ours.roots_differ(theirs):
+            reasons.append("they start from different models")
+        return reasons
 
     def _unlike_test(self, other: "ArmResult") -> list[str]:
-        ours, others = self.predictions, other.predictions
-        if ours.kind.name != others.kind.name:
-            return [f"{ours.kind.name} against {others.kind.name}"]
-        if len(ours.kind.labels) != len(others.kind.labels):
-            return [f"{len(ours.kind.labels)} classes against {len(others.kind.labels)}"]
-        if not np.array_equal(ours.ids, others.ids):
-            return [
-                f"the test examples differ ({np.setxor1d(ours.ids, others.ids).size} are in only one)"
-            ]
-        if not np.array_equal(_folds(ours), _folds(others)):
+        """List the first difference between the test sets; empty if they are the same."""
+        ours = self.predictions
+        theirs = other.predictions
+        if ours.kind.name != theirs.kind.name:
+            return [f"{ours.kind.name} against {theirs.kind.name}"]
+        if len(ours.kind.labels) != len(theirs.kind.labels):
+            return [f"{len(ours.kind.labels)} classes against {len(theirs.kind.labels)}"]
+        if not np.array_equal(ours.ids, theirs.ids):
+            in_one = np.setxor1d(ours.ids, theirs.ids).size
+            return [f"the test examples differ ({in_one} are in only one)"]
+        if not np.array_equal(_folds(ours), _folds(theirs)):
             return ["the folds of the test examples differ"]
-        mismatches = int((ours.labels != others.labels).sum())
-        return [f"the labels of {mismatches} test examples differ"] if mismatches else []
+        mismatches = int((ours.labels != theirs.labels).sum())
+        if mismatches:
+            return [f"the labels of {mismatches} test examples differ"]
+        return []
 
 
 def _beside_text(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings of an adaptation without which text its phases read, in what order and by which optimizer."""
-    phases = [{key: phase.get(key) for key in OF_PHASE} for phase in settings.get("phases") or ()]
+    """Return the settings of an adaptation that do not follow from its text.
+
+    Of phases, these are only the keys of :data:`OF_PHASE`, and only if a phase sets one.
+    """
+    phases = []
+    for phase in settings.get("phases") or ():
+        phases.append({key: phase.get(key) for key in OF_PHASE})
     has_own = any(value is not None for phase in phases for value in phase.values())
     return {**settings, "phases": phases if has_own else None}
 
 
 def _folds(predictions: Predictions) -> np.ndarray:
+    """Return the fold of each example; 0 for all without folds."""
     return np.zeros(predictions.ids.size) if predictions.folds is None else predictions.folds
 
 
 def _differences(settings: dict[str, Any], other_settings: dict[str, Any]) -> list[str]:
-    pairs = [
-        (name, settings.get(name), other_settings.get(name))
-        for name in settings.keys() | other_settings.keys()
-    ]
-    return sorted(_difference(name, value, other) for name, value, other in pairs if value != other)
+    """Describe the settings that differ, in alphabetical order."""
+    differences = []
+    for name in settings.keys() | other_settings.keys():
+        value = settings.get(name)
+        other = other_settings.get(name)
+        if value != other:
+            differences.append(_difference(name, value, other))
+    return sorted(differences)
 
 
 def _difference(name: str, value: Any, other: Any) -> str:
-    parts = name.split(".", 1)
-    name = parts[1] if parts[0] in IN_RESULT and len(parts) > 1 else name
-    texts = [_in_words(one) for one in (value, other)]
-    if name.startswith("data.") or max(map(len, texts)) > LONGEST:
+    """Describe a setting that differs, without values if they are long."""
+    prefix, _, rest = name.partition(".")
+    if prefix in IN_RESULT and rest:
+        name = rest
+    text = _in_words(value)
+    other_text = _in_words(other)
+    if name.startswith("data.") or max(len(text), len(other_text)) > LONGEST:
         return f"{name.removeprefix('data.')} differs"
-    return f"{name} {texts[0]} against {texts[1]}"
+    return f"{name} {text} against {other_text}"
 
 
 def _in_words(value: Any) -> str:
     """Format a setting as it is typed, and a list or dictionary without brackets."""
     if value is None:
         return "not recorded"
-    return plain_value(value) if isinstance(value, dict | list) else str(value)
+    if isinstance(value, dict | list):
+        return plain_value(value)
+    return str(value)
 
 
 def _some(seeds: Sequence[int]) -> str:
     """Format seeds briefly: "0 to 7" or "1, 4, 9"."""
     if len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1:
         return f"{seeds[0]} to {seeds[-1]}"
-    return ", ".join(map(str, seeds[:6])) + (" …" if len(seeds) > 6 else "")
+    first = ", ".join(map(str, seeds[:6]))
+    return f"{first} …" if len(seeds) > 6 else first
 
 
 def weights(identity: Any) -> Weights:
     """Return the digests of the weight files in a model's identity; of a Hub model, its name."""
-    files = identity.items() if isinstance(identity, dict) else ()
-    return frozenset(
-        (name, str(digest))
-        for name, digest in files
-        if name == "name" or name.endswith(".safetensors")
-    )
+    if not isinstance(identity, dict):
+        return frozenset()
+    digests = set()
+    for name, digest in identity.items():
+        if name == "name" or name.endswith(".safetensors"):
+            digests.add((name, str(digest)))
+    return frozenset(digests)
 
 
 def output_weights(manifest: dict[str, Any]) -> Weights:
@@ -290,30 +320,33 @@ def output_weights(manifest: dict[str, Any]) -> Weights:
 
 def adaptations(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Lineage]:
     """Map the weights of every model that a run adapted to its lineage."""
-    lineages = {}
+    lineages: dict[Weights, Lineage] = {}
     for manifest in manifests:
         depends_on = manifest.get("depends_on")
-        if isinstance(depends_on, dict) and "model" in depends_on:
-            execution = manifest.get("execution")
-            precision = (
-                {"precision": execution.get("precision")} if isinstance(execution, dict) else {}
-            )
-            settings = {**(depends_on.get("settings") or {}), **precision}
-            lineages[output_weights(manifest)] = Lineage(
-                weights(depends_on["model"]), settings=settings
-            )
-    lineages.pop(frozenset(), None)  # of other steps, and of manifests that do not name their files
+        if not isinstance(depends_on, dict) or "model" not in depends_on:
+            continue
+        settings = dict(depends_on.get("settings") or {})
+        execution = manifest.get("execution")
+        if isinstance(execution, dict):
+            settings["precision"] = execution.get("precision")
+        parent = weights(depends_on["model"])
+        lineages[output_weights(manifest)] = Lineage(parent, settings=settings)
+    # Other steps write no weights, and some manifests do not name their files.
+    lineages.pop(frozenset(), None)
     return lineages
 
 
 def trace(identity: Any, lineages: dict[Weights, Lineage]) -> Lineage:
     """Trace a model back to the model that the run started from."""
-    digests = root = weights(identity)
+    digests = weights(identity)
+    root = digests
     ancestors = set()
+    tokens = 0
     while root in lineages and root not in ancestors:
         ancestors.add(root)
-        root = lineages[root].parent
-    tokens = sum((lineages[ancestor].settings or {}).get("tokens") or 0 for ancestor in ancestors)
+        lineage = lineages[root]
+        tokens += (lineage.settings or {}).get("tokens") or 0
+        root = lineage.parent
     return replace(lineages.get(digests, Lineage()), root=root, tokens=tokens)
 
 
@@ -330,27 +363,40 @@ def read_arm_result(
     Raises:
         ArtifactError: If a file is damaged, or metrics and predictions do not belong together.
     """
-    metrics, manifest = read_object(file), read_object(file.parent / MANIFEST)
+    metrics = read_object(file)
+    manifest = read_object(file.parent / MANIFEST)
     with reading(file):
         rows = sorted(metrics["seeds"], key=lambda row: row["seed"])
         scores = {row["seed"]: float(row["score"]) for row in rows}
         units = {row["seed"]: row.get("adaptation", 0) for row in rows}
-        card = manifest["depends_on"].get("task")
+        depends_on = manifest["depends_on"]
+        card = depends_on.get("task")
         if isinstance(card, dict) and card.get("labels"):
             metrics = {"labels": card["labels"], **metrics}
         predictions, collapses = _predictions(file.parent / PREDICTIONS, scores, units, metrics)
-        leaves = flatten({**manifest["depends_on"], "precision": manifest.get("precision")})
-        settings = {
-            key: value
-            for key, value in leaves
-            if key.split(".")[0] != "model" and key != "preset.seeds"
-        }
-        lineage = trace(manifest["depends_on"].get("model"), lineages or {})
-        head = str(metrics["task"]), arm, metrics["metric"], metrics["direction"]
-        result = ArmResult(
-            *head, scores, collapses, settings, predictions, lineage, len(set(units.values()))
+        return ArmResult(
+            task=str(metrics["task"]),
+            arm=arm,
+            metric=metrics["metric"],
+            direction=metrics["direction"],
+            scores=scores,
+            collapsed_seeds=collapses,
+            settings=_deciding_settings(manifest),
+            predictions=predictions,
+            lineage=trace(depends_on.get("model"), lineages or {}),
+            adaptations=len(set(units.values())),
+            warnings=tuple(data_warnings(metrics)),
         )
-        return replace(result, warnings=tuple(data_warnings(metrics)))
+
+
+def _deciding_settings(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that decide a result, by dotted name; without model and seeds."""
+    leaves = flatten({**manifest["depends_on"], "precision": manifest.get("precision")})
+    settings = {}
+    for key, value in leaves:
+        if key.split(".")[0] != "model" and key != "preset.seeds":
+            settings[key] = value
+    return settings
 
 
 def read_baseline(file: Path) -> ArmResult:
@@ -360,61 +406,96 @@ def read_baseline(file: Path) -> ArmResult:
         ArtifactError: If a file is damaged.
     """
     metrics = read_object(file)
-    table = read_columns(
-        file.parent / PREDICTIONS, ("adaptation", "id", "label", "prediction")
-    ).sort_by("id")
+    columns = ("adaptation", "id", "label", "prediction")
+    table = read_columns(file.parent / PREDICTIONS, columns).sort_by("id")
     with reading(file):
         kind = find_kind(metrics["kind"])(tuple(metrics["labels"]))
-        labels, predicted = (kind.labels_from(table[name]) for name in ("label", "prediction"))
-        folds = table["adaptation"].to_numpy() if metrics["folds"] else None
-        parts = Predictions(table["id"].to_numpy(), labels, predicted[None], kind, folds)
-        title = BASELINE_TITLES.get(file.parent.name, file.parent.name)
-        head = metrics["task"], title, metrics["metric"], metrics["direction"]
-        return ArmResult(*head, {}, frozenset(), {}, parts, is_baseline=True)
+        predictions = Predictions(
+            ids=table["id"].to_numpy(),
+            labels=kind.labels_from(table["label"]),
+            predicted=kind.labels_from(table["prediction"])[None],
+            kind=kind,
+            folds=table["adaptation"].to_numpy() if metrics["folds"] else None,
+        )
+        return ArmResult(
+            task=metrics["task"],
+            arm=BASELINE_TITLES.get(file.parent.name, file.parent.name),
+            metric=metrics["metric"],
+            direction=metrics["direction"],
+            scores={},
+            collapsed_seeds=frozenset(),
+            settings={},
+            predictions=predictions,
+            is_baseline=True,
+        )
 
 
 def _predictions(
     file: Path, scores: dict[int, float], units: dict[int, int], metrics: dict[str, Any]
 ) -> tuple[Predictions, frozenset[int]]:
-    """Read the predictions, check that they give the scores of the metrics, and find the collapsed seeds.
+    """Read the predictions, and check that they give the scores of the metrics.
 
     Args:
         file: Parquet file.
         scores: Score by seed.
         units: Adaptation or fold by seed.
         metrics: Content of ``metrics.json``.
+
+    Returns:
+        The predictions, and the seeds whose model collapsed.
     """
-    table, metric = read_columns(file, ("seed", "id", "label", "prediction")), metrics["metric"]
+    table = read_columns(file, ("seed", "id", "label", "prediction"))
+    metric = metrics["metric"]
     has_folds = bool(metrics.get("folds"))
-    tests_of = units if has_folds else dict.fromkeys(scores, 0)
-    groups = [
-        [seed for seed in scores if tests_of[seed] == fold] for fold in set(tests_of.values())
-    ]
-    models = {seed: row for group in groups for row, seed in enumerate(group)}
+    model_of = _model_rows(scores, units if has_folds else None)
     with reading(file):
         kind = _kind(file, metrics)
-        numbers = np.array([models[seed] for seed in table["seed"].to_pylist()])
-        order = np.lexsort((table["id"].to_numpy(), numbers))
-        shape = len(set(models.values())), -1
-        seeds, ids = (table[name].to_numpy()[order].reshape(shape) for name in ("seed", "id"))
-        labels, predicted = (
-            kind.labels_from(table[name])[order].reshape(shape) for name in ("label", "prediction")
-        )
-        tests = {seed: seeds[row] == seed for seed, row in models.items()}
-        parts = {
-            seed: (predicted[models[seed]][mask], labels[0][mask]) for seed, mask in tests.items()
-        }
-        again = [kind.score(part, actual, metric) for part, actual in parts.values()]
-    matches = (ids == ids[0]).all() and (labels == labels[0]).all()
-    if not (matches and np.allclose(again, [scores[seed] for seed in parts], rtol=1e-6, atol=1e-6)):
+        models = np.array([model_of[seed] for seed in table["seed"].to_pylist()])
+        order = np.lexsort((table["id"].to_numpy(), models))
+        shape = (len(set(model_of.values())), -1)
+        seeds = table["seed"].to_numpy()[order].reshape(shape)
+        ids = table["id"].to_numpy()[order].reshape(shape)
+        labels = kind.labels_from(table["label"])[order].reshape(shape)
+        predicted = kind.labels_from(table["prediction"])[order].reshape(shape)
+        # Predictions and labels of each seed on the texts that it was tested on.
+        tested = {}
+        for seed, model in model_of.items():
+            is_tested = seeds[model] == seed
+            tested[seed] = (predicted[model][is_tested], labels[0][is_tested])
+        again = [kind.score(answers, actual, metric) for answers, actual in tested.values()]
+    is_alike = (ids == ids[0]).all() and (labels == labels[0]).all()
+    recorded = [scores[seed] for seed in tested]
+    if not (is_alike and np.allclose(again, recorded, rtol=1e-6, atol=1e-6)):
         mismatch = f"seeds, test examples or {metric} differ from those of {RESULTS}"
         raise ArtifactError(f"{file}: {mismatch}; run dana finetune again to rebuild {file.parent}")
-    collapses = frozenset(seed for seed, part in parts.items() if kind.is_collapsed(*part, metric))
+    collapses = set()
+    for seed, (answers, actual) in tested.items():
+        if kind.is_collapsed(answers, actual, metric):
+            collapses.add(seed)
     folds = np.vectorize(units.get)(seeds[0]) if has_folds else None
-    return Predictions(ids[0], labels[0], predicted, kind, folds), collapses
+    return Predictions(ids[0], labels[0], predicted, kind, folds), frozenset(collapses)
+
+
+def _model_rows(scores: dict[int, float], folds: dict[int, int] | None) -> dict[int, int]:
+    """Return which row of the predictions each seed's model fills.
+
+    With folds, one model of each fold shares a row.
+
+    Args:
+        scores: Score by seed.
+        folds: Fold by seed; None if every model was tested on all texts.
+    """
+    fold_of = dict.fromkeys(scores, 0) if folds is None else folds
+    rows = {}
+    for fold in set(fold_of.values()):
+        seeds = [seed for seed in scores if fold_of[seed] == fold]
+        for row, seed in enumerate(seeds):
+            rows[seed] = row
+    return rows
 
 
 def _kind(file: Path, metrics: dict[str, Any]) -> Kind:
+    """Return the kind of label, which the metrics name or the predictions show."""
     if "kind" in metrics:
         return find_kind(metrics["kind"])(tuple(metrics.get("labels", ())))
     # Metrics of single-label classification name neither kind nor labels.

@@ -45,14 +45,14 @@ def choice_section(choice: dict[str, Any], folder: str) -> Section:
     frame = pd.DataFrame(choice["candidates"])
     frame.insert(0, "candidate", [candidate_name(kind) for kind in frame["kind"]])
     caption = (
-        f"Score ({metric_name(choice['metric'])}) of each candidate on {choice['texts']:,} texts that it was not "
-        "fitted to. The chosen one is then fitted to all labelled texts."
+        f"Score ({metric_name(choice['metric'])}) of each candidate on {choice['texts']:,} texts "
+        "that it was not fitted to. The chosen one is then fitted to all labelled texts."
     )
     is_chosen = tuple(frame["kind"] == choice["choice"])
     columns = text_columns("candidate") + decimals(3, "score")
     table = Table("candidates", caption, frame, columns, bold=is_chosen)
-    waiting = int(choice["waiting"])
     answer = f"dana predict {folder} NEW.csv labels new texts with it."
+    waiting = int(choice["waiting"])
     if waiting:
         answer += f" {waiting} candidates are not tested yet; the best of all replaces it then."
-    return Section("Which model did the run end in?", answer, (), (table,))
+    return Section("Which model did the run end in?", answer, tables=(table,))

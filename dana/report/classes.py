@@ -1,4 +1,7 @@
-"""Say which classes a classifier knows, what it takes for what, and which texts adaptation turned right or wrong."""
+"""Say which classes a classifier knows, and what it takes for what.
+
+Also show texts that adaptation turned right or wrong.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,27 +29,27 @@ from dana.tasks.kinds.multi_label import MultiLabel
 from dana.tasks.kinds.single_label import SingleLabel
 
 MOST_CLASSES = 30  # on the page; the file has all
-WIDEST_MATRIX = (
-    8  # classes of which each has a column; of more, the commonest confusions are listed
-)
+# Classes of which each has a column; of more, the commonest confusions are listed.
+WIDEST_MATRIX = 8
 MOST_CONFUSIONS = 12
 MOST_TURNED = 3  # texts shown that turned right, and as many that turned wrong
 LONGEST_TEXT = 300  # characters of a text
 
 
 def compared_results(analysis: Analysis, task: str) -> dict[str, ArmResult]:
-    """Return the results that a task's classes are shown of: before and after adaptation, and a simple model.
+    """Return the results whose classes are shown: before and after adaptation, and a simple model.
 
     Returns:
         Results by ``before``, ``after`` and ``baseline``; what the run lacks is left out.
     """
     arms = {result.arm: result for result in analysis.run.results if result.task == task}
-    rows = [row for row in analysis.questions if row.task == task]
     baselines = {result.arm: result for result in analysis.run.baselines if result.task == task}
+    rows = [row for row in analysis.questions if row.task == task]
     if rows:
         names = {"before": rows[0].other, "after": rows[0].arm}
     else:
-        names = {"after": next(iter(main_arms(arms)), next(iter(arms), ""))}
+        candidates = [*main_arms(arms), *arms]
+        names = {"after": candidates[0]} if candidates else {}
     found = {when: arms[arm] for when, arm in names.items() if arm in arms}
     for row in rows:
         if row.is_baseline:
@@ -55,9 +58,9 @@ def compared_results(analysis: Analysis, task: str) -> dict[str, ArmResult]:
 
 
 def class_tables(analysis: Analysis) -> list[Table]:
-    """Tabulate the scores of each class, and the confusions of the model after adaptation, of every task."""
+    """Tabulate the scores of the classes of every task, and what the adapted model confuses."""
     rows: list[dict[str, Any]] = []
-    confused = []
+    with_confusions = []
     names: dict[str, str] = {}
     tasks = list(dict.fromkeys(result.task for result in analysis.run.results))
     for task in tasks:
@@ -68,33 +71,41 @@ def class_tables(analysis: Analysis) -> list[Table]:
         names |= {when: arm_name(result.arm) for when, result in found.items()}
         rows += _class_rows(task, found)
         if isinstance(after.predictions.kind, SingleLabel):
-            confused.append(after)
-    made = [_class_table(rows, names)] if rows else []
-    return made + ([_confusion_table(confused)] if confused else [])
+            with_confusions.append(after)
+    tables = []
+    if rows:
+        tables.append(_class_table(rows, names))
+    if with_confusions:
+        tables.append(_confusion_table(with_confusions))
+    return tables
 
 
 def _class_rows(task: str, found: Mapping[str, ArmResult]) -> list[dict[str, Any]]:
-    """Make a row for each class of a task: its texts, and its F1 by model; the commonest class first."""
+    """Make a row for each class of a task, the commonest first.
+
+    Args:
+        task: Name of the task.
+        found: Results of :func:`compared_results`; F1 is of each, precision and recall are of
+            ``after``.
+    """
     after = found["after"].predictions
     classes = after.kind.labels
     actual = _members(after.labels, len(classes))
-    scores = {when: _f1(result) for when, result in found.items()}
     predicted = _members(after.predicted, len(classes))
     right = (predicted & actual).sum(1)
+    texts = actual.sum(0)
     precision = (right / np.maximum(predicted.sum(1), 1)).mean(0)
-    recall = (right / np.maximum(actual.sum(0), 1)).mean(0)
-    counts = actual.sum(0)
-    return [
-        {
-            "task": task,
-            "label": classes[code],
-            "texts": int(counts[code]),
-            **{when: float(values[code]) for when, values in scores.items()},
-            "precision": float(precision[code]),
-            "recall": float(recall[code]),
-        }
-        for code in np.argsort(-counts, kind="stable").tolist()
-    ]
+    recall = (right / np.maximum(texts, 1)).mean(0)
+    f1 = {when: _f1(result) for when, result in found.items()}
+    rows = []
+    for code in np.argsort(-texts, kind="stable").tolist():
+        row: dict[str, Any] = {"task": task, "label": classes[code], "texts": int(texts[code])}
+        for when, values in f1.items():
+            row[when] = float(values[code])
+        row["precision"] = float(precision[code])
+        row["recall"] = float(recall[code])
+        rows.append(row)
+    return rows
 
 
 def _members(values: np.ndarray, classes: int) -> np.ndarray:
@@ -109,90 +120,128 @@ def _members(values: np.ndarray, classes: int) -> np.ndarray:
 
 def _f1(result: ArmResult) -> np.ndarray:
     """Compute the F1 of each class, the mean over models, of shape (classes,)."""
-    parts = result.predictions
-    classes = len(parts.kind.labels)
-    actual = _members(parts.labels, classes)
-    predicted = _members(parts.predicted, classes)
+    predictions = result.predictions
+    classes = len(predictions.kind.labels)
+    actual = _members(predictions.labels, classes)
+    predicted = _members(predictions.predicted, classes)
     right = (predicted & actual).sum(1)
     return (2 * right / np.maximum(predicted.sum(1) + actual.sum(0), 1)).mean(0)
 
 
 def _class_table(rows: list[dict[str, Any]], names: Mapping[str, str]) -> Table:
+    """Tabulate the classes.
+
+    Args:
+        rows: Rows of the classes.
+        names: Name of the model ``before``, ``after`` and so on, for the reader.
+    """
     frame = pd.DataFrame(rows)
-    columns = text_columns("task") if frame["task"].nunique() > 1 else ()
-    columns += (*text_columns("label"), *decimals(0, "texts"))
-    for when, name in names.items():
-        columns += (_score_column(f"F1, {name}", when),)
+    columns = [*text_columns("label"), *decimals(0, "texts")]
+    columns += [_score_column(f"F1, {name}", when) for when, name in names.items()]
     columns += decimals(2, "precision", "recall")
+    if frame["task"].nunique() > 1:
+        columns = [*text_columns("task"), *columns]
     after = names["after"]
     caption = (
-        f"Test texts of each class, and its F1, the mean over models. Of the model {after}: precision, the share of "
-        "what it calls so that is so; recall, the share of the class that it finds."
+        f"Test texts of each class, and its F1, the mean over models. Of the model {after}: "
+        "precision, the share of what it calls so that is so; recall, the share of the class that "
+        "it finds."
     )
-    return Table("classes", caption, frame, columns, max_rows=MOST_CLASSES)
+    return Table("classes", caption, frame, tuple(columns), max_rows=MOST_CLASSES)
 
 
 def _score_column(header: str, name: str) -> Column:
+    """Make a column of the scores that have a name in the frame."""
     return Column(header, lambda row: number(getattr(row, name), 2))
 
 
 def _confusion_table(results: list[ArmResult]) -> Table:
-    """Tabulate what is taken for what: a matrix of few classes of one task, else the commonest confusions."""
+    """Tabulate what is taken for what.
+
+    It is a matrix if one task has few classes, else a list of the commonest confusions.
+    """
     first = results[0]
     name = arm_name(first.arm)
     if len(results) == 1 and len(first.predictions.kind.labels) <= WIDEST_MATRIX:
         return _matrix(first, name)
     rows = []
     for result in results:
-        labels = result.predictions.kind.labels
-        counts = _confusions(result)
-        for actual, predicted in np.argwhere(counts > 0).tolist():
-            if actual != predicted:
-                count = float(counts[actual, predicted])
-                share = count / counts[actual].sum()
-                row = {"task": result.task, "label": labels[actual], "taken_for": labels[predicted]}
-                rows.append({**row, "texts": count, "share_of_class": share})
+        rows += _confusion_rows(result)
     rows.sort(key=lambda row: -row["texts"])
     frame = pd.DataFrame(rows, columns=["task", "label", "taken_for", "texts", "share_of_class"])
-    columns = text_columns("task") if len(results) > 1 else ()
-    columns += text_columns("label", "taken_for") + decimals(1, "texts")
-    columns += (Column("share of class", lambda row: percent(row.share_of_class, 0)),)
-    caption = f"What the model {name} takes for what, the commonest first: test texts, the mean over models."
+    columns = (
+        *text_columns("label", "taken_for"),
+        *decimals(1, "texts"),
+        Column("share of class", lambda row: percent(row.share_of_class, 0)),
+    )
+    if len(results) > 1:
+        columns = (*text_columns("task"), *columns)
+    caption = (
+        f"What the model {name} takes for what, the commonest first: test texts, the mean over "
+        "models."
+    )
     return Table("confusions", caption, frame, columns, max_rows=MOST_CONFUSIONS)
 
 
+def _confusion_rows(result: ArmResult) -> list[dict[str, Any]]:
+    """Make a row for each class and each other class that it was taken for."""
+    labels = result.predictions.kind.labels
+    counts = _confusions(result)
+    rows = []
+    for actual, predicted in np.argwhere(counts > 0).tolist():
+        if actual == predicted:
+            continue
+        count = float(counts[actual, predicted])
+        rows.append(
+            {
+                "task": result.task,
+                "label": labels[actual],
+                "taken_for": labels[predicted],
+                "texts": count,
+                "share_of_class": count / counts[actual].sum(),
+            }
+        )
+    return rows
+
+
 def _confusions(result: ArmResult) -> np.ndarray:
-    """Count the test texts of each class by predicted class, the mean over models, of shape (classes, classes)."""
-    parts = result.predictions
-    classes = len(parts.kind.labels)
-    cells = (parts.labels * classes + parts.predicted).ravel()
+    """Count the test texts of each class by predicted class.
+
+    Returns:
+        Means over models, of shape (classes, predicted classes).
+    """
+    predictions = result.predictions
+    classes = len(predictions.kind.labels)
+    cells = (predictions.labels * classes + predictions.predicted).ravel()
     counts = np.bincount(cells, minlength=classes**2).reshape(classes, classes)
-    return counts / len(parts.predicted)
+    return counts / len(predictions.predicted)
 
 
 def _matrix(result: ArmResult, name: str) -> Table:
+    """Tabulate the confusions of one task, a column for each predicted class."""
     labels = result.predictions.kind.labels
-    counts = _confusions(result)
-    frame = pd.DataFrame(counts, columns=[f"predicted_{code}" for code in range(len(labels))])
+    names = [f"predicted_{code}" for code in range(len(labels))]
+    frame = pd.DataFrame(_confusions(result), columns=names)
     frame.insert(0, "label", labels)
-    columns = text_columns("label")
-    for code, label in enumerate(labels):
-        columns += (_count_column(label, f"predicted_{code}"),)
+    counts = map(_count_column, labels, names)
+    columns = (*text_columns("label"), *counts)
     caption = (
-        f"What the model {name} takes for what: in each row the test texts of a class, by the predicted class, the "
-        "mean over models."
+        f"What the model {name} takes for what: in each row the test texts of a class, by the "
+        "predicted class, the mean over models."
     )
     return Table("confusions", caption, frame, columns)
 
 
 def _count_column(header: str, name: str) -> Column:
+    """Make a column of mean counts, without a decimal that is zero."""
     return Column(header, lambda row: f"{getattr(row, name):.1f}".removesuffix(".0"))
 
 
 def turned_texts(analysis: Analysis) -> tuple[ExampleGroup, ...]:
-    """Choose test texts of the first task that adaptation turned right or wrong, by the share of models.
+    """Choose test texts of the first task that adaptation turned right or wrong.
 
-    Without the texts in the run's folder, or without a model before adaptation, there are none.
+    Those come first whose share of right models changed most. Without the texts in the run's
+    folder, or without a model before adaptation, there are none.
     """
     texts = analysis.run.texts
     if not texts or not analysis.questions:
@@ -204,34 +253,52 @@ def turned_texts(analysis: Analysis) -> tuple[ExampleGroup, ...]:
     is_alike = np.array_equal(before.ids, after.ids)
     if not is_alike or not isinstance(after.kind, SingleLabel):
         return ()
-    answers = [_answers(parts) for parts in (before, after)]
-    is_right = [codes == after.labels for codes in answers]
-    shares = [(parts.predicted == parts.labels).mean(0) for parts in (before, after)]
-    change = shares[1] - shares[0]
-    turned_right = ~is_right[0] & is_right[1]
-    turned_wrong = is_right[0] & ~is_right[1]
-    labels = after.kind.labels
+    was_right = _majority(before) == after.labels
+    is_right = _majority(after) == after.labels
+    change = _right_share(after) - _right_share(before)
     groups = []
     for word, turned, order in (
-        ("right", turned_right, np.argsort(-change, kind="stable")),
-        ("wrong", turned_wrong, np.argsort(change, kind="stable")),
+        ("right", ~was_right & is_right, np.argsort(-change, kind="stable")),
+        ("wrong", was_right & ~is_right, np.argsort(change, kind="stable")),
     ):
         rows = [row for row in order.tolist() if turned[row] and after.ids[row] in texts]
-        units = tuple(
-            UnitExample(
-                beginning(texts[after.ids[row]], LONGEST_TEXT),
-                f"{labels[after.labels[row]]}; before: {labels[answers[0][row]]}, "
-                f"after: {labels[answers[1][row]]}",
-            )
-            for row in rows[:MOST_TURNED]
-        )
+        units = _turned_units(rows[:MOST_TURNED], before, after, texts)
         if units:
             groups.append(SourceExamples(f"turned {word}: {int(turned.sum()):,}", units))
     title = f"Texts that most models answer otherwise after adaptation, of {after.labels.size:,}"
     return (ExampleGroup(title, tuple(groups)),)
 
 
-def _answers(parts: Predictions) -> np.ndarray:
+def _turned_units(
+    rows: list[int], before: Predictions, after: Predictions, texts: Mapping[str, str]
+) -> tuple[UnitExample, ...]:
+    """Show texts with their label and what most models predict before and after adaptation.
+
+    Args:
+        rows: Rows of the texts in the predictions.
+        before: Predictions before adaptation, on the same texts.
+        after: Predictions after it.
+        texts: Texts by id.
+    """
+    classes = after.kind.labels
+    old_answers = _majority(before)
+    new_answers = _majority(after)
+    units = []
+    for row in rows:
+        label = classes[after.labels[row]]
+        old_answer = classes[old_answers[row]]
+        new_answer = classes[new_answers[row]]
+        note = f"{label}; before: {old_answer}, after: {new_answer}"
+        units.append(UnitExample(beginning(texts[after.ids[row]], LONGEST_TEXT), note))
+    return tuple(units)
+
+
+def _majority(predictions: Predictions) -> np.ndarray:
     """Return the class that most models predict for each text; of equals the first."""
-    classes = np.arange(len(parts.kind.labels))
-    return (parts.predicted[..., None] == classes).sum(0).argmax(1)
+    classes = np.arange(len(predictions.kind.labels))
+    return (predictions.predicted[..., None] == classes).sum(0).argmax(1)
+
+
+def _right_share(predictions: Predictions) -> np.ndarray:
+    """Return the share of models that are right about each text."""
+    return (predictions.predicted == predictions.labels).mean(0)

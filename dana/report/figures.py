@@ -1,5 +1,9 @@
-"""Draw the figures of a report from its tables: scores, selected text, losses, scores by seed, differences."""
+"""Draw the figures of a report from its tables.
 
+They show scores, selected text, losses, scores by seed, frozen vectors and differences.
+"""
+
+import math
 from collections.abc import Iterable, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -15,18 +19,15 @@ from dana.report.verdicts import BETTER, RIVALS, WORSE
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# Colour and marker of an arm.
 STYLES = {
     "base": ("base", "s"),
     "pool": ("pool", "^"),
     "random": ("random", "D"),
     "dana": ("dana", "o"),
 }
-OTHER_STYLES = [
-    ("dana", "o"),
-    ("other", "v"),
-    ("planted", "P"),
-    ("task", "X"),
-]  # used in turn for other arms
+# Used in turn for other arms.
+OTHER_STYLES = [("dana", "o"), ("other", "v"), ("planted", "P"), ("task", "X")]
 FOREGROUND = ("pool", "target", "planted")
 MOST_BARS = 12
 MOST_PARTS = 6  # sources that have a part of the bar
@@ -35,9 +36,13 @@ LOSSES = ("target_loss", "pool_loss")
 FORGOTTEN = " (up: forgotten)"
 LONGEST_NAME = 24
 WIDTH = 4.6  # inches: text stays readable on a screen of 400 pixels
-ROW, FRAME = 0.27, 0.8  # inches of a forest plot: one row, and the frame around all rows
+# Inches of a forest plot: one row, and the frame around all rows.
+ROW = 0.27
+FRAME = 0.8
 LONGEST_LABEL = 28
-THIN, THICK = 1.2, 3.6  # line widths of an undecided and of a decided interval
+# Line widths of an undecided and of a decided interval.
+THIN = 1.2
+THICK = 3.6
 
 
 def arm_styles(arms: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -47,10 +52,15 @@ def arm_styles(arms: Iterable[str]) -> dict[str, tuple[str, str]]:
         arms: Names of the arms; ``adapted``, the only arm of a run, looks like ``dana``.
     """
     styles = {arm: STYLES.get("dana" if arm == "adapted" else arm) for arm in arms}
-    others = cycle([style for style in OTHER_STYLES if style not in styles.values()])
+    unused = cycle([style for style in OTHER_STYLES if style not in styles.values()])
     for arm in sorted(arm for arm, style in styles.items() if style is None):
-        styles[arm] = next(others)
-    return {arm: (COLOURS[style[0]], style[1]) for arm, style in styles.items() if style}
+        styles[arm] = next(unused)
+    colours_and_markers = {}
+    for arm, style in styles.items():
+        if style is not None:
+            colour, marker = style
+            colours_and_markers[arm] = (COLOURS[colour], marker)
+    return colours_and_markers
 
 
 def score_histogram(frame: pd.DataFrame) -> Figure:
@@ -80,7 +90,8 @@ def score_histogram(frame: pd.DataFrame) -> Figure:
         axes.set_ylim(0)
         _legend(axes, len(names))
 
-    alt = f"Histograms of the anomaly scores of {', '.join(TEXTS[name] for name in names)} text on one axis."
+    texts = ", ".join(TEXTS[name] for name in names)
+    alt = f"Histograms of the anomaly scores of {texts} text on one axis."
     return Figure("score-histogram", alt, (WIDTH, 2.9), paint)
 
 
@@ -91,22 +102,33 @@ def source_bars(frame: pd.DataFrame) -> Figure:
         frame: Frame of :func:`dana.report.tables.source_table`; the six largest sources have a part
             each, all others one together.
     """
-    columns = ("share_of_selected_characters", "share_of_characters")
-    top = frame.head(MOST_PARTS)
-    parts = [(row.source, *(getattr(row, name) for name in columns)) for row in each(top)]
+    parts = []  # name, share of the selected text, share of the pool
+    colours = {}
+    for row, colour in zip(each(frame.head(MOST_PARTS)), PART_COLOURS, strict=False):
+        parts.append((row.source, row.share_of_selected_characters, row.share_of_characters))
+        colours[row.source] = colour
     rest = frame.iloc[MOST_PARTS:]
     if len(rest):
-        parts.append((f"{len(rest):,} others", *(float(rest[name].sum()) for name in columns)))
-    colours = dict(zip((name for name, _, _ in parts), PART_COLOURS, strict=False))
-    if len(rest):
-        colours[parts[-1][0]] = COLOURS["base"]
+        name = f"{len(rest):,} others"
+        of_selected = float(rest["share_of_selected_characters"].sum())
+        of_pool = float(rest["share_of_characters"].sum())
+        parts.append((name, of_selected, of_pool))
+        colours[name] = COLOURS["base"]
 
     def paint(axes: "Axes") -> None:
-        lefts = [0.0, 0.0]
-        for name, *widths in parts:
-            label = f"{shorten(name)} {100 * widths[0]:.0f} %"
-            axes.barh([1, 0], widths, left=lefts, height=0.62, color=colours[name], label=label)
-            lefts = [left + width for left, width in zip(lefts, widths, strict=True)]
+        left_of_selected = 0.0
+        left_of_pool = 0.0
+        for name, of_selected, of_pool in parts:
+            axes.barh(
+                [1, 0],
+                [of_selected, of_pool],
+                left=[left_of_selected, left_of_pool],
+                height=0.62,
+                color=colours[name],
+                label=f"{shorten(name)} {100 * of_selected:.0f} %",
+            )
+            left_of_selected += of_selected
+            left_of_pool += of_pool
         name_rows(axes, [1, 0], ["selected", "pool"])
         axes.xaxis.set_major_formatter(_percent())
         axes.set_xlabel("share of the text")
@@ -115,14 +137,14 @@ def source_bars(frame: pd.DataFrame) -> Figure:
 
     shares = ", ".join(f"{name} {100 * selected:.0f} %" for name, selected, _ in parts)
     alt = f"Sources of the selected text as parts of one bar, above those of the pool: {shares}."
-    height = 1.3 + 0.22 * ((len(parts) + 1) // 2)
-    return Figure("selected-by-source", alt, (WIDTH, height), paint)
+    return Figure("selected-by-source", alt, (WIDTH, 1.3 + _legend_height(len(parts))), paint)
 
 
 def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
-    """Draw the perplexity of held-out target text by the selected share of the pool, for ranked and for random text.
+    """Draw the perplexity of held-out target text by the selected share of the pool.
 
-    A second axis shows how much of the selected text scores like held-out target text.
+    One line is for ranked and one for random text. A second axis shows how much of the selected
+    text scores like held-out target text.
 
     Args:
         curve: One row per cut: :class:`dana.weighting.in_domain.Amount`.
@@ -131,17 +153,12 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
 
     def paint(axes: "Axes") -> None:
         share = 100 * curve["share"]
-        axes.plot(
-            share,
-            curve["perplexity_random"],
-            color=COLOURS["random"],
-            marker="D",
-            label="random text",
-        )
-        axes.plot(share, curve["perplexity"], color=COLOURS["dana"], marker="o", label="best text")
-        axes.axvline(
-            100 * beta, color=COLOURS["base"], linestyle=":", label=f"chosen: {100 * beta:.3g} %"
-        )
+        random = curve["perplexity_random"]
+        best = curve["perplexity"]
+        chosen = f"chosen: {100 * beta:.3g} %"
+        axes.plot(share, random, color=COLOURS["random"], marker="D", label="random text")
+        axes.plot(share, best, color=COLOURS["dana"], marker="o", label="best text")
+        axes.axvline(100 * beta, color=COLOURS["base"], linestyle=":", label=chosen)
         axes.set(
             xscale="log",
             yscale="log",
@@ -154,9 +171,8 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
         lines, labels = axes.get_legend_handles_labels()
         if curve["in_domain"].notna().any():
             beside = axes.twinx()
-            lines += beside.plot(
-                share, 100 * curve["in_domain"], color=COLOURS["planted"], linestyle="--"
-            )
+            in_domain = 100 * curve["in_domain"]
+            lines += beside.plot(share, in_domain, color=COLOURS["planted"], linestyle="--")
             beside.set(ylim=(0, 103), ylabel="% that scores like held-out target text")
             beside.spines["right"].set_visible(True)
             beside.patch.set_visible(False)
@@ -184,8 +200,9 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
     rows = evaluations.sort_values("step", kind="stable")
     styles = arm_styles(dict.fromkeys(evaluations["arm"]))
     changes = {name: rows[name] - rows.groupby("arm")[name].transform("first") for name in LOSSES}
-    every = np.append(np.concatenate(list(changes.values())), 0.0)
-    low, high = np.nanmin(every), np.nanmax(every)
+    every_change = np.append(np.concatenate(list(changes.values())), 0.0)
+    low = np.nanmin(every_change)
+    high = np.nanmax(every_change)
     margin = 0.06 * (high - low) or 0.1
     has_new_head = evaluations["pool_guess"].notna().any()
 
@@ -221,7 +238,7 @@ def loss_curves(evaluations: pd.DataFrame, text: str) -> Figure:
     alt = (
         f"Change of the loss on held-out {text} text over tokens seen, a line for each of: {names}."
     )
-    return Figure(f"loss-{text}", alt, (WIDTH, 3.0 + 0.22 * ((len(styles) + 1) // 2)), paint)
+    return Figure(f"loss-{text}", alt, (WIDTH, 3.0 + _legend_height(len(styles))), paint)
 
 
 def seed_dots(results: pd.DataFrame, task: str) -> Figure:
@@ -236,25 +253,24 @@ def seed_dots(results: pd.DataFrame, task: str) -> Figure:
     styles = arm_styles(arms)
 
     def paint(axes: "Axes") -> None:
-        heights = {arm: len(arms) - 1 - index for index, arm in enumerate(arms)}
-        for arm in arms:
+        heights = list(range(len(arms) - 1, -1, -1))  # the first arm on top
+        for arm, height in zip(arms, heights, strict=True):
             seeds = task_results[task_results["arm"] == arm]
-            scores, is_collapsed = seeds["score"], seeds["degenerate"].to_numpy(bool)
-            levels = np.full(len(scores), heights[arm])
+            scores = seeds["score"]
+            levels = np.full(len(scores), height)
             colour, marker = styles[arm]
-            faces = np.where(is_collapsed, "none", colour)
+            faces = np.where(seeds["degenerate"].to_numpy(bool), "none", colour)
             axes.scatter(scores, levels, s=34, c=faces, edgecolors=colour, marker=marker, zorder=3)
-            low, high = heights[arm] - 0.28, heights[arm] + 0.28
-            axes.plot([scores.mean()] * 2, [low, high], color=colour, linewidth=2.4, zorder=2)
-        name_rows(axes, list(heights.values()), [arm_name(arm) for arm in arms])
+            ends = [height - 0.28, height + 0.28]
+            axes.plot([scores.mean()] * 2, ends, color=colour, linewidth=2.4, zorder=2)
+        name_rows(axes, heights, [arm_name(arm) for arm in arms])
         axes.set_ylim(-0.6, len(arms) - 0.4)
         metrics = " or ".join(metric_name(metric) for metric in task_results["metric"].unique())
         hollow = "; hollow: collapsed" if task_results["degenerate"].any() else ""
         axes.set_xlabel(f"{metrics} on {shorten(task)}\n(symbol: a seed{hollow}; bar: the mean)")
 
     alt = f"Scores on {task}, one dot per seed, for each of: {', '.join(map(arm_name, arms))}."
-    name = "".join(letter if letter.isalnum() else "-" for letter in task)
-    return Figure(f"seeds-{name}", alt, (WIDTH, 0.85 + 0.42 * len(arms)), paint)
+    return Figure(f"seeds-{_slug(task)}", alt, (WIDTH, 0.85 + 0.42 * len(arms)), paint)
 
 
 def probe_curves(probes: pd.DataFrame, task: str) -> Figure:
@@ -292,42 +308,51 @@ def probe_curves(probes: pd.DataFrame, task: str) -> Figure:
     alt = (
         f"Score of frozen vectors on {task} over the number of labels, a line for each of: {names}."
     )
-    name = "".join(letter if letter.isalnum() else "-" for letter in task)
-    height = 3.0 + 0.22 * ((len(styles) + 1) // 2)
-    return Figure(f"probe-{name}", alt, (WIDTH, height), paint)
+    return Figure(f"probe-{_slug(task)}", alt, (WIDTH, 3.0 + _legend_height(len(styles))), paint)
+
+
+def _slug(task: str) -> str:
+    """Return the name of a task as part of a figure's name."""
+    return "".join(letter if letter.isalnum() else "-" for letter in task)
 
 
 def forest_rows(differences: pd.DataFrame) -> pd.DataFrame:
-    """Select the rows of a forest plot: questions and comparisons with base or random text that have a number."""
-    is_drawn = (differences["other"].isin(RIVALS) | differences["asked"]) & (differences["n"] > 0)
-    is_drawn &= differences["collapsed"] == 0
-    return differences[is_drawn]
+    """Select the rows of a forest plot: questions, and comparisons with base or random text.
+
+    Rows without a number, or with a collapsed model, are left out.
+    """
+    is_wanted = differences["asked"] | differences["other"].isin(RIVALS)
+    is_measured = (differences["n"] > 0) & (differences["collapsed"] == 0)
+    return differences[is_wanted & is_measured]
 
 
 def forest(differences: pd.DataFrame) -> Figure | None:
-    """Draw a forest plot of mean differences with two-level intervals, grouped by task; None without rows.
+    """Draw a forest plot of mean differences with two-level intervals, grouped by task.
 
     Decided comparisons have a thick line and a filled symbol.
 
     Args:
         differences: Frame of :func:`dana.report.tables.difference_table`.
+
+    Returns:
+        The figure; None without rows.
     """
     rows = forest_rows(differences)
     if rows.empty:
         return None
-    lines: list[tuple[str, Any]] = []  # a task's name, then its rows
+    lines: list[tuple[str, Any]] = []  # label and row: a task's name without a row, then its rows
     for task, task_rows in rows.groupby("task", sort=False):
         lines.append((shorten(str(task), LONGEST_LABEL), None))
-        pairs = [(pair_name(row), row) for row in each(task_rows)]
-        lines += [(f"{shorten(pair, LONGEST_LABEL)}, n = {row.n}", row) for pair, row in pairs]
+        for row in each(task_rows):
+            lines.append((f"{shorten(pair_name(row), LONGEST_LABEL)}, n = {row.n}", row))
     styles = arm_styles({*rows["arm"], *rows["other"]})
 
     def paint(axes: "Axes") -> None:
         heights = range(len(lines) - 1, -1, -1)
         axes.axvline(0, color=COLOURS["ink"], linewidth=1, zorder=1)
         name_rows(axes, list(heights), [label for label, _ in lines])
-        for height, (_, row), name in zip(heights, lines, axes.get_yticklabels(), strict=True):
-            name.set_fontweight("bold" if row is None else "normal")
+        for height, (_, row), label in zip(heights, lines, axes.get_yticklabels(), strict=True):
+            label.set_fontweight("bold" if row is None else "normal")
             if row is not None:
                 _draw_row(axes, height, row, *styles[row.arm])
         axes.set_ylim(-0.6, len(lines) - 0.4)
@@ -335,17 +360,18 @@ def forest(differences: pd.DataFrame) -> Figure | None:
         metrics = " or ".join(metric_name(metric) for metric in rows["metric"].unique())
         axes.set_xlabel(f"difference in {metrics}\n(hollow: open or not asked)")
 
-    descriptions = [
-        f"{arm_name(row.arm)} minus {arm_name(row.other)} on {row.task} {row.mean:+.3f}, {row.verdict}"
-        for row in each(rows)
-    ]
+    descriptions = []
+    for row in each(rows):
+        pair = f"{arm_name(row.arm)} minus {arm_name(row.other)}"
+        descriptions.append(f"{pair} on {row.task} {row.mean:+.3f}, {row.verdict}")
     alt = f"Differences with 95 % intervals: {'; '.join(descriptions)}."
     return Figure("differences", alt, (WIDTH, FRAME + ROW * len(lines)), paint)
 
 
 def _draw_row(axes: "Axes", height: int, row: Any, colour: str, marker: str) -> None:
+    """Draw the mean and the interval of one comparison."""
     is_decided = row.verdict in (BETTER, WORSE)
-    if row.low == row.low:  # not NaN
+    if not math.isnan(row.low):
         width = THICK if is_decided else THIN
         axes.plot([row.low, row.high], [height, height], color=colour, linewidth=width, zorder=2)
     face = colour if is_decided else "none"
@@ -360,10 +386,17 @@ def name_rows(axes: "Axes", heights: Sequence[float] | np.ndarray, names: Sequen
 
 
 def _legend(axes: "Axes", columns: int, above: float = 1.0) -> None:
+    """Put the legend above the axes."""
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, above), ncols=columns, handlelength=1.8)
 
 
+def _legend_height(entries: int) -> float:
+    """Return the height in inches of a legend with two columns."""
+    return 0.22 * ((entries + 1) // 2)
+
+
 def _percent() -> Any:
+    """Return a formatter of shares as percentages."""
     from matplotlib.ticker import PercentFormatter
 
     return PercentFormatter(xmax=1, decimals=None)
@@ -371,4 +404,6 @@ def _percent() -> Any:
 
 def shorten(name: str, limit: int = LONGEST_NAME) -> str:
     """Shorten a name to its last characters if it is too long for a figure."""
-    return name if len(name) <= limit else "…" + name[1 - limit :]
+    if len(name) <= limit:
+        return name
+    return "…" + name[1 - limit :]

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError
 
-TRAINING, RESULTS = "training.jsonl", "metrics.json"
+TRAINING = "training.jsonl"
+RESULTS = "metrics.json"
 AGAIN = "run the step that wrote it again"
 
 
@@ -27,16 +28,10 @@ def reading(location: Path | str) -> Iterator[None]:
         yield
     except KeyError as error:
         raise ArtifactError(f"{location}: missing key {error.args[0]}; {AGAIN}") from error
-    except (
-        IndexError,
-        TypeError,
-        AttributeError,
-        ValueError,
-        OSError,
-    ) as error:  # Arrow's errors derive from these
-        raise ArtifactError(
-            f"{location}: damaged ({str(error).splitlines()[0]}); {AGAIN}"
-        ) from error
+    # Arrow's errors derive from these.
+    except (IndexError, TypeError, AttributeError, ValueError, OSError) as error:
+        problem = str(error).splitlines()[0]
+        raise ArtifactError(f"{location}: damaged ({problem}); {AGAIN}") from error
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -81,9 +76,11 @@ def training_lines(file: Path) -> list[dict[str, Any]]:
         lines = file.read_text(encoding="utf-8").splitlines()
     rows = []
     for number, line in enumerate(lines, start=1):
-        with reading(location := f"{file}:{number}"):
-            rows.append(as_object(json.loads(line), location))
-            rows[-1]["kind"]
+        location = f"{file}:{number}"
+        with reading(location):
+            row = as_object(json.loads(line), location)
+            row["kind"]  # a missing key is an error here, where the line is known
+            rows.append(row)
     return rows
 
 
@@ -97,16 +94,13 @@ def recorded_seconds(folder: Path) -> float:
     Raises:
         ArtifactError: If the records are damaged.
     """
-    if (folder / RESULTS).is_file():
-        with reading(folder / RESULTS):
-            return float(
-                sum(
-                    seed.get("seconds", 0)
-                    for seed in read_object(folder / RESULTS).get("seeds", [])
-                )
-            )
-    if (folder / TRAINING).is_file():
-        return float(
-            max((line.get("seconds", 0) for line in training_lines(folder / TRAINING)), default=0)
-        )
+    results = folder / RESULTS
+    if results.is_file():
+        with reading(results):
+            seeds = read_object(results).get("seeds", [])
+            return float(sum(seed.get("seconds", 0) for seed in seeds))
+    training = folder / TRAINING
+    if training.is_file():
+        seconds = [line.get("seconds", 0) for line in training_lines(training)]
+        return float(max(seconds, default=0))
     return 0.0

@@ -1,4 +1,7 @@
-"""Say what is known of selected text before a model is adapted on it; that it predicts the outcome is not shown."""
+"""Say what is known of selected text before a model is adapted on it.
+
+That it predicts the outcome is not shown.
+"""
 
 import math
 from collections.abc import Mapping
@@ -13,26 +16,22 @@ MEASURES = ("base_losses", "known_to_base", "in_domain", "vocabulary")
 
 
 def gates(run: RunFrames) -> dict[str, list[dict[str, Any]]]:
-    """Collect what was measured of each arm's text, one entry an adaptation or fold."""
-    folders = {
-        step.removesuffix("/gate"): manifest
-        for step, manifest in run.stages.items()
-        if step.endswith("/gate")
-    }
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for folder, manifest in folders.items():
-        *parents, _, arm = folder.split("/")
+    """Collect what was measured of each arm's text, one entry per adaptation or fold."""
+    by_arm: dict[str, list[dict[str, Any]]] = {}
+    for step, manifest in run.stages.items():
+        if not step.endswith("/gate"):
+            continue
+        *parents, _, arm, _ = step.split("/")
         index = int(parents[1]) if parents[:1] == [NESTED] else 0
-        rows.setdefault(arm, []).append(
-            {"adaptation": index, **{name: manifest.get(name) for name in MEASURES}}
-        )
-    return {
-        arm: sorted(entries, key=lambda entry: entry["adaptation"]) for arm, entries in rows.items()
-    }
+        measures = {name: manifest.get(name) for name in MEASURES}
+        by_arm.setdefault(arm, []).append({"adaptation": index, **measures})
+    for entries in by_arm.values():
+        entries.sort(key=lambda entry: entry["adaptation"])
+    return by_arm
 
 
 def gate_text(gate: Mapping[str, Any]) -> str:
-    """Say how hard the base finds the selected text before it is adapted, and how much of it the base knows.
+    """Say how hard the base finds the selected text before it is adapted, and how much it knows.
 
     Args:
         gate: Manifest of a gate, or of a model that was adapted on selected text; what it lacks is
@@ -44,15 +43,22 @@ def gate_text(gate: Mapping[str, Any]) -> str:
     selected = losses["selected"]
     random = losses["random"]
     error = math.hypot(losses["selected_se"] or 0.0, losses["random_se"] or 0.0)
-    comparison = "easier than" if selected < random else "harder than"
     if abs(selected - random) <= 2 * error:
         comparison = "as hard as"
-    perplexities = [number(math.exp(min(loss, MOST_NATS)), 1) for loss in (selected, random)]
+    elif selected < random:
+        comparison = "easier than"
+    else:
+        comparison = "harder than"
     text = (
         f"Before adaptation the model finds the selected text {comparison} random text of the pool "
-        f"(perplexity {perplexities[0]} against {perplexities[1]})"
+        f"(perplexity {_perplexity(selected)} against {_perplexity(random)})"
     )
     share = gate.get("known_to_base")
     if share is not None:
         text += f", and was trained on {percent(share)} of it"
     return f"{text}. This does not predict what adaptation will do."
+
+
+def _perplexity(loss: float) -> str:
+    """Format the perplexity of a loss per token."""
+    return number(math.exp(min(loss, MOST_NATS)), 1)

@@ -37,19 +37,19 @@ METRICS = {
     "macro_f1": "F1 averaged over the classes, each as much as any other; 1 is perfect",
     "micro_f1": "F1 over all labels together; 1 is perfect",
     "accuracy": "the share of texts that are answered right",
-    "nats_per_token": "how surprising the right token is, as the negative natural logarithm of its probability",
+    "nats_per_token": (
+        "how surprising the right token is, as the negative natural logarithm of its probability"
+    ),
 }
 # What a run has, last first, and its headline before anything is compared.
 STAGES = {
     "results": "there is nothing to compare the results with",
     "losses": "a model is adapted, none is fine-tuned",
-}
-STAGES |= {
     "selected_by_source": "text is selected, no model is trained",
     "separation": "text is scored, not selected",
+    "probe": "models are probed, none is fine-tuned",
+    "ranking": "detectors are compared, no text is scored",
 }
-STAGES |= {"probe": "models are probed, none is fine-tuned"}
-STAGES |= {"ranking": "detectors are compared, no text is scored"}
 
 
 def headline(analysis: Analysis) -> str:
@@ -68,16 +68,19 @@ def headline(analysis: Analysis) -> str:
         return f"No verdict: {flaws[0]}."
     if not is_one_arm:
         return _counts(rows, len(tasks))
-    scope = ["by a linear model on its vectors"] if analysis.is_of_vectors else []
+    scope = []
+    if analysis.is_of_vectors:
+        scope.append("by a linear model on its vectors")
     if "planted" in analysis.tables:
         scope.append("text to find was planted in the pool")
     if rows[0].one_adaptation:
         scope.append("one adaptation")
     measured = [row for row, flaw in zip(rows, flaws, strict=True) if not flaw]
-    return f"{_outcome(measured)} on {rows[0].task}{_brackets(scope)}."
+    return f"{_outcome(measured)} on {rows[0].task}{in_brackets(scope)}."
 
 
-def _brackets(words: Sequence[str]) -> str:
+def in_brackets(words: Sequence[str]) -> str:
+    """Put words in brackets, with a space before; empty without words."""
     return f" ({'; '.join(words)})" if words else ""
 
 
@@ -97,9 +100,9 @@ def _outcome(rows: Sequence[ArmComparison]) -> str:
     claims = []
     for verdict, claim in CLAIMS.items():
         rivals = [row for row in rows if row.verdict == verdict]
-        names = [f"{arm_name(row.other)} {number(row.other_score, 2)}" for row in rivals]
-        if names:
-            claims.append(f"{claim} {_listed(names)}")
+        scores = [f"{arm_name(row.other)} {number(row.other_score, 2)}" for row in rivals]
+        if scores:
+            claims.append(f"{claim} {_listed(scores)}")
     subject = f"{arm_name(rows[0].arm)} {number(rows[0].arm_score, 2)}"
     return f"{subject[0].upper()}{subject[1:]} {_listed(claims)}"
 
@@ -114,17 +117,18 @@ def _flaw(analysis: Analysis, row: ArmComparison) -> str:
     """Say why a comparison is no measurement; empty if it is one."""
     if row.verdict == INCOMPARABLE:
         return f"{arm_name(row.arm)} and {arm_name(row.other)} were made differently"
-    results = [
-        result
-        for result in analysis.run.results
-        if result.task == row.task and result.arm in (row.arm, row.other)
-    ]
-    arms = [arm_name(result.arm) for result in results if result.collapsed_seeds]
-    return f"models of {' and '.join(arms)} on {row.task} collapsed" if arms else ""
+    collapsed = []
+    for result in analysis.run.results:
+        is_compared = result.task == row.task and result.arm in (row.arm, row.other)
+        if is_compared and result.collapsed_seeds:
+            collapsed.append(arm_name(result.arm))
+    if not collapsed:
+        return ""
+    return f"models of {' and '.join(collapsed)} on {row.task} collapsed"
 
 
 def highlights(analysis: Analysis) -> list[Finding]:
-    """Choose the first numbers: differences if they may be compared, planted text, perplexity and time."""
+    """Choose the first numbers: differences that count, planted text, perplexity and time."""
     rows = analysis.first_questions
     tables = analysis.tables
     findings = []
@@ -134,21 +138,11 @@ def highlights(analysis: Analysis) -> list[Finding]:
         findings += _differences(analysis)
     if "planted" in tables:
         recall = tables["planted"].frame.iloc[0]
-        meaning = f"of the text planted in the pool was selected (by chance {percent(recall['by_chance'])})"
+        chance = percent(recall["by_chance"])
+        meaning = f"of the text planted in the pool was selected (by chance {chance})"
         findings.append(Finding(percent(recall["value"]), meaning))
     if "losses" in tables and not predicts_classes(tables["losses"].frame):
-        row, others = loss_change(tables["losses"], "target")
-        if row is not None:
-            before = number(row.perplexity_before, 1)
-            value = f"{before} → {number(row.perplexity_after, 1)}"
-            ends = [
-                f"{arm_name(other.arm)} {number(other.perplexity_after, 1)}" for other in others
-            ]
-            meaning = (
-                f"perplexity of held-out target text before and after adaptation{_brackets(ends)}: "
-                f"among how many {loss_unit(tables['losses'])}s the model hesitates; lower is better"
-            )
-            findings.append(Finding(value, meaning))
+        findings += _perplexity(tables["losses"])
     if "steps" in tables:
         seconds = analysis.run.wall_seconds or float(tables["steps"].frame["seconds"].sum())
         findings.append(Finding(provenance.duration(seconds), "wall time of all steps"))
@@ -156,26 +150,49 @@ def highlights(analysis: Analysis) -> list[Finding]:
 
 
 def _differences(analysis: Analysis) -> Iterator[Finding]:
-    """Yield what adaptation changed in the score of the first task, and how far it is from the best simple model."""
+    """Yield what adaptation changed in the score of the first task.
+
+    The second finding, if any, is how far the score is from that of the best simple model.
+    """
     first = analysis.first_questions[0]
-    rows = [
-        row for row in analysis.first_questions if (row.task, row.arm) == (first.task, first.arm)
-    ]
-    for row in rows:
-        if row is first or row.is_baseline:
-            ends = interval_text(row.low, row.high, 3)
+    for row in analysis.first_questions:
+        is_of_first = row.task == first.task and row.arm == first.arm
+        if row is first or (is_of_first and row.is_baseline):
+            interval = interval_text(row.low, row.high, 3)
             outcome = row.verdict
             if outcome == UNDECIDED and row.p <= ALPHA < row.p_holm:
                 outcome += ", as several questions are asked at once"
             meaning = (
                 f"{metric_name(row.metric)}, {arm_name(row.arm)} − {arm_name(row.other)} "
-                f"(95 % interval {ends}): {outcome}"
+                f"(95 % interval {interval}): {outcome}"
             )
             yield Finding(number(row.mean, 3, sign=True), meaning)
 
 
+def _perplexity(losses: Table) -> Iterator[Finding]:
+    """Yield what adaptation changed in the perplexity of target text, if it was measured."""
+    row, others = loss_change(losses, "target")
+    if row is None:
+        return
+    ends = [f"{arm_name(other.arm)} {number(other.perplexity_after, 1)}" for other in others]
+    value = f"{number(row.perplexity_before, 1)} → {number(row.perplexity_after, 1)}"
+    meaning = (
+        f"perplexity of held-out target text before and after adaptation{in_brackets(ends)}: "
+        f"among how many {loss_unit(losses)}s the model hesitates; lower is better"
+    )
+    yield Finding(value, meaning)
+
+
 def loss_change(table: Table, text: str) -> tuple[Any, list[Any]]:
-    """Find the row of our arm's loss on ``target`` or ``pool`` text (None: not measured), and the other rows."""
+    """Find the losses on a text: the row of our arm, and the rows of the other arms.
+
+    Args:
+        table: Table of losses.
+        text: ``target`` or ``pool``.
+
+    Returns:
+        Our row, None if the loss was not measured, and the others.
+    """
     rows = {row.arm: row for row in each(table.frame) if row.text == text}
     if not rows:
         return None, []
@@ -186,8 +203,9 @@ def loss_change(table: Table, text: str) -> tuple[Any, list[Any]]:
 
 def notes(analysis: Analysis) -> list[str]:
     """List what is to do next, warnings, what the scores are, and what the numbers do not say."""
-    run, rows = analysis.run, analysis.first_questions
-    lines = [*run.stale, *(f"Missing: {reason}." for reason in run.missing)]
+    run = analysis.run
+    lines = [*run.stale]
+    lines += [f"Missing: {reason}." for reason in run.missing]
     if run.final:
         lines.append(choice_note(run.final, run.path.resolve().name))
     lines.append(f"Next: {next_step(analysis)}.")
@@ -196,23 +214,36 @@ def notes(analysis: Analysis) -> list[str]:
         name = f"On {task} ({arm_name(result.arm)})"
         lines += [f"{name}: {warning}" for warning in result.warnings]
         lines += label_notes(result)
-    flaws = [_flaw(analysis, row) for row in rows]
-    lines += [
-        f"No measurement: {flaw}." for flaw in dict.fromkeys(flaws[1:]) if flaw and flaw != flaws[0]
-    ]
-    if rows and not flaws[0]:
-        metric = metric_name(rows[0].metric)
-        meaning = METRICS.get(rows[0].metric)
-        what = f"{metric} ({meaning})" if meaning else metric
-        basis = rows[0].basis
-        if rows[0].unit == FOLD:
+    return [*lines, *_measurement_notes(analysis), *_looks(analysis)]
+
+
+def _measurement_notes(analysis: Analysis) -> list[str]:
+    """Say which questions have no measurement, and what the scores of the first one are."""
+    rows = analysis.first_questions
+    if not rows:
+        return []
+    lines = []
+    first_flaw, *flaws = [_flaw(analysis, row) for row in rows]
+    for flaw in dict.fromkeys(flaws):
+        if flaw and flaw != first_flaw:  # the headline tells the first
+            lines.append(f"No measurement: {flaw}.")
+    if not first_flaw:
+        first = rows[0]
+        scores = metric_name(first.metric)
+        if first.metric in METRICS:
+            scores += f" ({METRICS[first.metric]})"
+        basis = first.basis
+        if first.unit == FOLD:
             basis += " (parts of the texts, each tested by models that did not see it)"
-        lines.append(f"The scores are {what}, over {rows[0].texts:,} test texts and {basis}.")
-    return [*lines, *_looks(analysis)]
+        lines.append(f"The scores are {scores}, over {first.texts:,} test texts and {basis}.")
+    return lines
 
 
 def variance_finding(row: ArmComparison) -> str:
-    """Say what the squared error of a difference comes from, and more of what would lower it most."""
+    """Say what the squared error of a difference comes from, and what would lower it most.
+
+    It is empty without an error.
+    """
     if not row.error > 0:
         return ""
     parts = [
@@ -231,13 +262,17 @@ def _looks(analysis: Analysis) -> Iterator[str]:
     row = next((row for row in analysis.questions if row.horizon), None)
     if row is None:
         return
-    ends = f"after {row.n} of {row.horizon} {row.unit}s"
-    if stop := analysis.run.stop:
-        yield f"Stopped early, {ends}: {stop}. A difference measured at a stop tends to be too large."
-    rule = (
-        f"p and interval allow for a look after each {row.unit} from the third on (O'Brien-Fleming)"
+    now = f"after {row.n} of {row.horizon} {row.unit}s"
+    if analysis.run.stop:
+        yield (
+            f"Stopped early, {now}: {analysis.run.stop}. A difference measured at a stop tends to "
+            "be too large."
+        )
+    yield (
+        f"p and interval allow for a look after each {row.unit} from the third on "
+        f"(O'Brien-Fleming): {now}, a p of this look alone of {row.level:.2g} or less decides a "
+        "first question."
     )
-    yield f"{rule}: {ends}, a p of this look alone of {row.level:.2g} or less decides a first question."
 
 
 def next_step(analysis: Analysis) -> str:
@@ -262,34 +297,51 @@ def next_step(analysis: Analysis) -> str:
 
 
 def _advice(analysis: Analysis, row: ArmComparison) -> str:
-    """Advise what to do after the verdicts of one arm on one task, against what it started from and others."""
+    """Advise what to do after the verdicts of one arm on one task.
+
+    Args:
+        analysis: The run.
+        row: Comparison of the arm with what it started from.
+    """
     rows = analysis.first_questions
     baseline = next((rival for rival in rows if rival.is_baseline), None)
     if baseline is not None and baseline.verdict == WORSE:
-        others = "more labelled texts, more training or a larger base"
-        return f"use {baseline.other}, which is better and needs no adaptation, or try {others}"
+        return (
+            f"use {baseline.other}, which is better and needs no adaptation, or try more labelled "
+            "texts, more training or a larger base"
+        )
     if row.verdict == WORSE:
-        return "keep the model without adaptation, or adapt it on more text with mix={selected: 0.5, pool: 0.5}"
+        return (
+            "keep the model without adaptation, or adapt it on more text with "
+            "mix={selected: 0.5, pool: 0.5}"
+        )
     if row.verdict == UNDECIDED:
-        open_ = f"nothing is decided yet; more {row.remedy} would help most"
-        return "; ".join([open_, *_plan(analysis, row)])
-    advice = ["use the adapted model: dana finetune --save, then dana predict"]
-    name = analysis.run.path.resolve().name
+        advice = [f"nothing is decided yet; more {row.remedy} would help most"]
+        advice += _plan(analysis, row)
+        return "; ".join(advice)
+    advice = _use_of_model(analysis)
+    if baseline is not None and baseline.verdict == UNDECIDED:
+        advice.append(f"that it is better than {baseline.other}, which costs seconds, is not shown")
+        advice += _plan(analysis, baseline)
+    against_random = next((rival.verdict for rival in rows if rival.other == "random"), BETTER)
+    if against_random == WORSE:
+        advice.append("random text did better, so try more or other text")
+    if against_random == UNDECIDED:
+        advice.append("that the choice of text mattered is not shown, so try more or other text")
+    return "; ".join(advice)
+
+
+def _use_of_model(analysis: Analysis) -> list[str]:
+    """Advise how to use an adapted model that is better than the one it started from."""
     if analysis.run.final:
+        name = analysis.run.path.resolve().name
         advice = [f"label new texts: dana predict {name} NEW.csv"]
         if analysis.is_of_vectors:
             advice.append(f"or go on: dana run {name} compares fine-tuned models, too")
-    elif analysis.is_of_vectors:
-        advice = ["use the adapted model, or go on: fine-tuning may change the outcome"]
-    if baseline is not None and baseline.verdict == UNDECIDED:
-        costs = f"that it is better than {baseline.other}, which costs seconds, is not shown"
-        advice.append("; ".join([costs, *_plan(analysis, baseline)]))
-    random = next((rival.verdict for rival in rows if rival.other == "random"), BETTER)
-    if random == WORSE:
-        advice.append("random text did better, so try more or other text")
-    if random == UNDECIDED:
-        advice.append("that the choice of text mattered is not shown, so try more or other text")
-    return "; ".join(advice)
+        return advice
+    if analysis.is_of_vectors:
+        return ["use the adapted model, or go on: fine-tuning may change the outcome"]
+    return ["use the adapted model: dana finetune --save, then dana predict"]
 
 
 def _plan(analysis: Analysis, row: ArmComparison) -> list[str]:

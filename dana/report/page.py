@@ -1,7 +1,8 @@
-"""Build a page of sentences, tables, figures and examples as one self-contained HTML file and as Markdown.
+"""Build a page of sentences, tables, figures and examples as one HTML file and as Markdown.
 
-Every page of dana is a :class:`Report` written by :func:`write_page`: the report of a run, the
-comparison of several runs, and the pages of the studies.
+The HTML file needs no other file. Every page of dana is a :class:`Report` written by
+:func:`write_page`: the report of a run, the comparison of several runs, and the pages of the
+studies.
 """
 
 import re
@@ -18,9 +19,8 @@ from dana.core.logging import get_logger
 from dana.core.text_table import csv_text
 from dana.report.svg import Figure
 
-REORDERING = re.compile(
-    "[\u202a-\u202e\u2066-\u2069]"
-)  # makes text read in another order than it is written
+# Characters that make text read in another order than it is written.
+REORDERING = re.compile("[\u202a-\u202e\u2066-\u2069]")
 NOISE = 1e-12  # of a sum that is zero
 # Titles of columns that differ from their names in the frame.
 HEADERS = {
@@ -28,25 +28,23 @@ HEADERS = {
     "auroc_mean": "AUROC",
     "ap_mean": "average precision",
     "fit_s": "fit (s)",
-}
-HEADERS |= {"score_s": "score (s)", "recall_5": "recall at 5\N{NO-BREAK SPACE}%", "auroc": "AUROC"}
-HEADERS |= {
+    "score_s": "score (s)",
+    "recall_5": "recall at 5\N{NO-BREAK SPACE}%",
     "recall_20": "recall at 20\N{NO-BREAK SPACE}%",
+    "auroc": "AUROC",
     "auroc_against_pool": "AUROC against pool",
-}
-HEADERS |= {
     "spearman_score_length": "score ~ length (Spearman)",
     "degenerate": "collapsed",
     "error": "standard error",
     "std": "deviation",
-}
-HEADERS |= {
     "unit_std": "between repetitions",
     "seed_std": "between fine-tunings",
     "text_std": "between test sets",
+    "detectable": "difference that would show",
+    "unit_share": "from repetitions",
+    "seed_share": "from fine-tunings",
+    "text_share": "from texts",
 }
-HEADERS |= {"detectable": "difference that would show", "unit_share": "from repetitions"}
-HEADERS |= {"seed_share": "from fine-tunings", "text_share": "from texts"}
 log = get_logger(__name__)
 
 
@@ -81,11 +79,9 @@ def shares(*names: str) -> tuple[Column, ...]:
 
 
 def _column(name: str, format_value: Callable[[Any], str], numeric: bool = True) -> Column:
-    return Column(
-        HEADERS.get(name, name.replace("_", " ")),
-        lambda row: format_value(getattr(row, name)),
-        numeric,
-    )
+    """Make a column of the values that have a name in the frame."""
+    header = HEADERS.get(name, name.replace("_", " "))
+    return Column(header, lambda row: format_value(getattr(row, name)), numeric)
 
 
 @dataclass(frozen=True)
@@ -115,8 +111,11 @@ class Table:
     def rows(self) -> Iterator[tuple[list[str], str]]:
         """Yield the cells of each row on the page, and its class: ``marked``, ``grey`` or empty."""
         for index, row in enumerate(each(self.frame.head(self.max_rows))):
-            classes = {"marked": self.bold, "grey": self.grey}
-            look = next((name for name, flags in classes.items() if flags and flags[index]), "")
+            look = ""
+            if self.bold and self.bold[index]:
+                look = "marked"
+            elif self.grey and self.grey[index]:
+                look = "grey"
             yield [column.cell(row) for column in self.columns], look
 
     @property
@@ -255,18 +254,22 @@ class Report:
 
 
 def write_page(report: Report, folder: Path, stem: str) -> Path:
-    """Write ``STEM.html``, ``STEM.md``, ``tables/NAME.csv`` and figures, the same bytes for equal reports.
+    """Write ``STEM.html``, ``STEM.md``, ``tables/NAME.csv`` and figures.
+
+    Equal reports give the same bytes. All texts are made before the first file is written.
 
     Returns:
         Path of the HTML file, which needs no other file.
     """
-    page, drawings = folder / f"{stem}.html", report.figures if report.figure_folder else []
-    texts = {
-        folder / "tables" / f"{table.name}.csv": csv_text(table.frame) for table in report.tables
-    }
-    texts |= {page.with_suffix(".md"): to_markdown(report), page: to_html(report)}
-    for figure in drawings:
-        figure.write(folder / report.figure_folder)
+    page = folder / f"{stem}.html"
+    texts = {}
+    for table in report.tables:
+        texts[folder / "tables" / f"{table.name}.csv"] = csv_text(table.frame)
+    texts[page.with_suffix(".md")] = to_markdown(report)
+    texts[page] = to_html(report)
+    if report.figure_folder:
+        for figure in report.figures:
+            figure.write(folder / report.figure_folder)
     for file, text in texts.items():
         write_text(file, text)
     log.info("%-9s written  %s", "report", page)
@@ -274,7 +277,7 @@ def write_page(report: Report, folder: Path, stem: str) -> Path:
 
 
 def to_html(report: Report) -> str:
-    """Render a report as HTML with inline figures and styles (light, dark, print), without scripts."""
+    """Render a report as HTML with inline figures and styles (light, dark, print), no scripts."""
     return _fill("report.html.jinja", report, escape=True)
 
 
@@ -284,20 +287,24 @@ def to_markdown(report: Report) -> str:
 
 
 def _fill(template: str, report: Report, escape: bool) -> str:
+    """Fill a template of this folder with a report."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    loader = FileSystemLoader(Path(__file__).parent)
-    blocks: Any = dict.fromkeys(("trim_blocks", "lstrip_blocks", "keep_trailing_newline"), True)
-    environment = Environment(loader=loader, autoescape=escape, undefined=StrictUndefined, **blocks)
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=escape,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
     environment.filters["plain"] = markdown_text
     return REORDERING.sub("", environment.get_template(template).render(report=report))
 
 
 def markdown_text(text: str) -> str:
     """Escape text for Markdown, tables included, on one line."""
-    escaped_text = "".join(
-        f"\\{letter}" if letter in r"\`*_{}[]<>#|~$" else letter for letter in text
-    )
+    escaped_text = re.sub(r"[\\`*_{}\[\]<>#|~$]", r"\\\g<0>", text)
     return " ".join(escaped_text.split())
 
 
@@ -312,7 +319,8 @@ def number(value: float | None, digits: int = 3, sign: bool = False) -> str:
         return "–"
     if not sign or abs(value) < NOISE:
         value = round(float(value), digits) + 0.0  # no minus before a zero
-    return f"{value:{'+' if sign else ''},.{digits}f}".replace("-", "−")
+    plus = "+" if sign else ""
+    return f"{value:{plus},.{digits}f}".replace("-", "−")
 
 
 def p_text(p: float) -> str:
@@ -321,28 +329,32 @@ def p_text(p: float) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """Format a share in [0, 1] as a percentage."""
-    return (
-        "–"
-        if share is None or not np.isfinite(share)
-        else f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
-    )
+    """Format a share in [0, 1] as a percentage; an en dash for None, NaN and infinity."""
+    if share is None or not np.isfinite(share):
+        return "–"
+    return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
 def interval_text(low: float, high: float, digits: int = 4, sign: bool = True) -> str:
     """Format an interval; an en dash if it is not finite."""
-    return (
-        f"{number(low, digits, sign)} to {number(high, digits, sign)}" if np.isfinite(low) else "–"
-    )
+    if not np.isfinite(low):
+        return "–"
+    return f"{number(low, digits, sign)} to {number(high, digits, sign)}"
 
 
 def plain_value(value: Any) -> str:
-    """Format the value of a setting or a count in words: lists and dictionaries without brackets and quotes."""
+    """Format the value of a setting or a count in words.
+
+    Lists and dictionaries have no brackets and quotes; None and empty ones are "none".
+    """
+    if value is None:
+        return "none"
     if isinstance(value, dict):
         return ", ".join(f"{key} {plain_value(part)}" for key, part in value.items()) or "none"
     if isinstance(value, list | tuple):
-        separator = "; " if any(isinstance(part, dict | list) for part in value) else ", "
+        is_nested = any(isinstance(part, dict | list) for part in value)
+        separator = "; " if is_nested else ", "
         return separator.join(map(plain_value, value)) or "none"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return "none" if value is None else str(value)
+    return str(value)

@@ -1,7 +1,7 @@
 """Judge what frozen vectors say of adaptation, where a run has no fine-tuned models to judge by."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -25,37 +25,67 @@ from dana.report.verdicts import (
 def probe_comparisons(
     probes: Sequence[ProbeResult], baselines: Sequence[ArmResult]
 ) -> list[ArmComparison]:
-    """Compare the linear models on all labels of our arm with those of its controls and the best simple model.
+    """Compare the linear models on all labels of our arm with those of its rivals.
 
-    p is Holm's over all of these; with one adaptation it is over texts alone.
+    These are its controls and the best simple model. p is Holm's over all of these; with one
+    adaptation it is over texts alone.
 
     Args:
         probes: What probes find in the vectors of every arm.
         baselines: Simple models.
     """
-    whole = [probe for probe in probes if (probe.method, probe.size) == (LINEAR, ALL)]
-    pairs: list[tuple[ArmComparison, TwoLevel]] = []
-    for task in dict.fromkeys(probe.task for probe in whole):
-        arms = {probe.arm: probe for probe in whole if probe.task == task}
+    on_all_labels = [probe for probe in probes if probe.method == LINEAR and probe.size == ALL]
+    measured: list[tuple[ArmComparison, TwoLevel]] = []
+    for task in dict.fromkeys(probe.task for probe in on_all_labels):
+        arms = {probe.arm: probe for probe in on_all_labels if probe.task == task}
+        of_task = [baseline for baseline in baselines if baseline.task == task]
         for arm in main_arms(arms):
-            ours = arms[arm]
-            for other in rivals_of(arm):
-                difference = ours.difference(arms[other]) if other in arms else None
-                if difference is not None:
-                    row = _row(ours, other, arms[other].estimate.mean, difference)
-                    pairs.append((row, difference))
-            on_texts = [_on_texts(one, ours.ids) for one in baselines if one.task == task]
-            baseline = best_baseline([one for one in on_texts if one is not None], task)
-            if baseline is not None:
-                values = ours.values - baseline.influences
-                difference = two_level(values, len(values), ours.folds)
-                row = _row(ours, baseline.arm, baseline.estimate.mean, difference)
-                pairs.append((replace(row, is_baseline=True), difference))
-    adjusted = holm([row.p for row, _ in pairs])
-    return [
-        _judge(replace(row, p_holm=p), difference, ours_is_better(probes, row), len(pairs))
-        for (row, difference), p in zip(pairs, adjusted, strict=True)
-    ]
+            measured += _against_controls(arms, arm)
+            measured += _against_baseline(arms[arm], of_task)
+    adjusted = holm([row.p for row, _ in measured])
+    rows = []
+    for (row, difference), p_holm in zip(measured, adjusted, strict=True):
+        is_gain = ours_is_better(probes, row)
+        rows.append(_judge(replace(row, p_holm=p_holm), difference, is_gain, len(measured)))
+    return rows
+
+
+def _against_controls(
+    arms: Mapping[str, ProbeResult], arm: str
+) -> list[tuple[ArmComparison, TwoLevel]]:
+    """Measure the difference of an arm to each of its controls that was probed alike.
+
+    Args:
+        arms: Probes of every arm.
+        arm: Name of our arm.
+    """
+    measured = []
+    for control in rivals_of(arm):
+        if control not in arms:
+            continue
+        difference = arms[arm].difference(arms[control])
+        if difference is not None:
+            score = arms[control].estimate.mean
+            measured.append((_row(arms[arm], control, score, difference), difference))
+    return measured
+
+
+def _against_baseline(
+    ours: ProbeResult, baselines: Sequence[ArmResult]
+) -> list[tuple[ArmComparison, TwoLevel]]:
+    """Measure the difference of an arm to the best simple model of its task; empty without one."""
+    tested = []
+    for baseline in baselines:
+        on_texts = _on_texts(baseline, ours.ids)
+        if on_texts is not None:
+            tested.append(on_texts)
+    best = best_baseline(tested, ours.task)
+    if best is None:
+        return []
+    differences = ours.values - best.influences
+    difference = two_level(differences, len(differences), ours.folds)
+    row = _row(ours, best.arm, best.estimate.mean, difference)
+    return [(replace(row, is_baseline=True), difference)]
 
 
 def ours_is_better(probes: Sequence[ProbeResult], row: ArmComparison) -> bool:
@@ -65,17 +95,21 @@ def ours_is_better(probes: Sequence[ProbeResult], row: ArmComparison) -> bool:
 
 
 def _on_texts(baseline: ArmResult, ids: np.ndarray) -> ArmResult | None:
-    """Return a simple model's result on some of its texts; None if it was not tested on all of these.
+    """Return a simple model's result on some of its texts.
 
     Args:
         baseline: The result.
         ids: Ids of the texts, ascending.
+
+    Returns:
+        The result; None if the model was not tested on all of these texts.
     """
-    some = baseline.on_texts(ids)
-    return some if np.array_equal(some.predictions.ids, ids) else None
+    on_texts = baseline.on_texts(ids)
+    return on_texts if np.array_equal(on_texts.predictions.ids, ids) else None
 
 
 def _row(ours: ProbeResult, other: str, other_score: float, difference: TwoLevel) -> ArmComparison:
+    """Make the row of a comparison, without a verdict."""
     low, high = difference.interval
     unit_share, seed_share, text_share = difference.shares
     return ArmComparison(

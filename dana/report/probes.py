@@ -1,12 +1,13 @@
 """Read the frozen probes of a run, and compare arms by them over adaptations and test texts."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from dana.core.errors import ArtifactError
@@ -14,6 +15,7 @@ from dana.core.statistics import TwoLevel, two_level
 from dana.report.arm_results import PREDICTIONS
 from dana.report.files import read_columns, read_object, reading
 from dana.tasks.kinds import find_kind
+from dana.tasks.kinds.base import Kind
 
 LINEAR = "linear"
 NEIGHBOURS = "neighbours"
@@ -58,7 +60,8 @@ class ProbeResult:
         """Name of the measure: "100 labels", "all 2,000 labels", "neighbours"."""
         if self.method != LINEAR:
             return self.method
-        return f"all {self.labels:,} labels" if self.size == ALL else f"{self.labels:,} labels"
+        labels = f"{self.labels:,} labels"
+        return f"all {labels}" if self.size == ALL else labels
 
     @property
     def estimate(self) -> TwoLevel:
@@ -70,12 +73,13 @@ class ProbeResult:
 
         A model that is the same in all adaptations, such as the base, is compared with each.
         """
-        alike = np.array_equal(self.ids, other.ids) and self.draws == other.draws
+        is_alike = self.draws == other.draws and np.array_equal(self.ids, other.ids)
         if self.folds is not None and other.folds is not None:
-            alike = alike and np.array_equal(self.folds, other.folds)
+            is_alike = is_alike and np.array_equal(self.folds, other.folds)
+        if not is_alike:
+            return None
         units = max(len(self.values), len(other.values))
-        counts = {len(self.values), len(other.values)}
-        if not alike or not counts <= {1, units}:
+        if not {len(self.values), len(other.values)} <= {1, units}:
             return None
         differences = np.broadcast_to(self.values - other.values, (units, self.ids.size))
         return two_level(differences, units, self.folds)
@@ -97,14 +101,27 @@ def read_probes(path: Path) -> tuple[ProbeResult, ...]:
             arms.setdefault((task, arm), {})[int(index)] = file
     results = []
     for task in dict.fromkeys(task for task, _ in arms):
-        files = {arm: found for (name, arm), found in arms.items() if name == task}
-        has_folds = any(_has_fold(file) for found in files.values() for file in found.values())
-        several = [set(found) for found in files.values() if has_folds or len(found) > 1]
-        common = set.intersection(*several) if several else {0}
-        for arm, found in files.items():
-            parts = [file for index, file in sorted(found.items()) if index in common]
-            results += _read_arm(arm, parts)
+        of_task = {arm: files for (name, arm), files in arms.items() if name == task}
+        common = _common_indices(list(of_task.values()))
+        for arm, files in of_task.items():
+            paired = [file for index, file in sorted(files.items()) if index in common]
+            results += _read_arm(arm, paired)
     return tuple(results)
+
+
+def _common_indices(arms: Sequence[Mapping[int, Path]]) -> set[int]:
+    """Return the adaptations, or folds, that all arms of a task have.
+
+    Args:
+        arms: Files of each arm by adaptation or fold.
+    """
+    has_folds = any(_has_fold(file) for files in arms for file in files.values())
+    indices = []
+    for files in arms:
+        # Without folds, a model that is the same in all adaptations has one.
+        if has_folds or len(files) > 1:
+            indices.append(set(files))
+    return set.intersection(*indices) if indices else {0}
 
 
 def _has_fold(file: Path) -> bool:
@@ -114,44 +131,65 @@ def _has_fold(file: Path) -> bool:
 
 def _read_arm(arm: str, files: Sequence[Path]) -> list[ProbeResult]:
     """Read the probes of all adaptations, or folds, of one arm."""
-    metrics = [read_object(file) for file in files]
-    results: list[ProbeResult] = []
     if not files:
-        return results
-    first = metrics[0]
+        return []
+    contents = [read_object(file) for file in files]
+    first = contents[0]
     with reading(files[0]):
         kind = find_kind(first["kind"])(tuple(first["labels"]))
         has_folds = first["fold"] is not None
-        rows = [(LINEAR, row["size"], row["labels"], row["draws"]) for row in first["sizes"]]
-        rows.append((NEIGHBOURS, ALL, first["train"], 1))
-        head = first["task"], arm, first["metric"], first["direction"]
+        measures = [(LINEAR, row["size"], row["labels"], row["draws"]) for row in first["sizes"]]
+        measures.append((NEIGHBOURS, ALL, first["train"], 1))
+        head = (first["task"], arm, first["metric"], first["direction"])
     tables = [read_columns(file.with_name(PREDICTIONS), COLUMNS) for file in files]
-    for method, size, labels, draws in rows:
+    results = []
+    for measure in measures:
+        method, size, _, draws = measure
         parts = []
         for file, table in zip(files, tables, strict=True):
-            same_method = pc.equal(table["method"].cast("string"), method)
-            same_size = pc.equal(table["size"].cast("string"), size)
-            part = table.filter(pc.and_(same_method, same_size))
+            is_method = pc.equal(table["method"].cast("string"), method)
+            is_size = pc.equal(table["size"].cast("string"), size)
+            rows = table.filter(pc.and_(is_method, is_size))
             with reading(file):
-                order = np.lexsort((part["id"].to_numpy(), part["draw"].to_numpy()))
-                shape = draws, -1
-                ids = part["id"].to_numpy()[order].reshape(shape)[0]
-                actual = kind.labels_from(part["label"])[order].reshape(shape)[0]
-                predicted = kind.labels_from(part["prediction"])[order].reshape(shape)
-            parts.append((ids, actual, predicted))
-        results.append(_join(head, (method, size, labels, draws), parts, kind, has_folds, files[0]))
+                parts.append(_predictions_by_draw(rows, kind, draws))
+        results.append(_join(head, measure, parts, kind, has_folds, files[0]))
     return results
+
+
+def _predictions_by_draw(
+    rows: pa.Table, kind: Kind, draws: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sort the predictions of one probe by draw and id.
+
+    Returns:
+        Ids and labels of shape (texts,), and predictions of shape (draws, texts).
+    """
+    order = np.lexsort((rows["id"].to_numpy(), rows["draw"].to_numpy()))
+    shape = (draws, -1)
+    ids = rows["id"].to_numpy()[order].reshape(shape)
+    labels = kind.labels_from(rows["label"])[order].reshape(shape)
+    predicted = kind.labels_from(rows["prediction"])[order].reshape(shape)
+    return ids[0], labels[0], predicted
 
 
 def _join(
     head: tuple[str, str, str, str],
-    row: tuple[str, str, int, int],
+    measure: tuple[str, str, int, int],
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
-    kind: Any,
+    kind: Kind,
     has_folds: bool,
     file: Path,
 ) -> ProbeResult:
-    """Join the predictions of adaptations, which share the test texts, or of folds, which do not."""
+    """Join the predictions of adaptations, which share the test texts, or of folds, which do not.
+
+    Args:
+        head: Task, arm, metric and direction.
+        measure: Method, size, number of labels and of draws.
+        parts: Ids, labels and predictions of each adaptation or fold.
+        kind: Kind of label.
+        has_folds: Whether the parts are folds.
+        file: File to name in an error.
+    """
     metric = head[2]
     if has_folds:
         ids = np.concatenate([ids for ids, _, _ in parts])
@@ -160,14 +198,14 @@ def _join(
         folds = np.repeat(np.arange(len(parts)), [len(ids) for ids, _, _ in parts])
         order = np.argsort(ids, kind="stable")
         values = kind.influences(predicted, actual, metric).mean(0)[None]
-        return ProbeResult(*head, *row, values[:, order], ids[order], folds[order])
+        return ProbeResult(*head, *measure, values[:, order], ids[order], folds[order])
     ids = parts[0][0]
     if any(not np.array_equal(ids, others) for others, _, _ in parts):
         raise ArtifactError(f"{file}: the test texts differ from those of the other adaptations")
-    values = np.stack(
-        [kind.influences(predicted, actual, metric).mean(0) for _, actual, predicted in parts]
-    )
-    return ProbeResult(*head, *row, values, ids)
+    by_adaptation = []
+    for _, actual, predicted in parts:
+        by_adaptation.append(kind.influences(predicted, actual, metric).mean(0))
+    return ProbeResult(*head, *measure, np.stack(by_adaptation), ids)
 
 
 def read_neighbours(path: Path) -> dict[str, list[dict[str, Any]]]:

@@ -1,4 +1,7 @@
-"""Tabulate the steps, settings and costs of a run from its manifests, and write the commands that reproduce it."""
+"""Tabulate the steps, settings and costs of a run, and write the commands that reproduce it.
+
+All of it is from the manifests in the run's folder.
+"""
 
 import json
 import shlex
@@ -35,11 +38,8 @@ KINDS = (
     "model",
     "finetune",
 )
-WORK = {
-    "scores": "scoring",
-    "model": "training",
-    "finetune": "fine-tuning",
-}  # kinds named in the finding
+# Kinds named in the finding.
+WORK = {"scores": "scoring", "model": "training", "finetune": "fine-tuning"}
 AGAIN = "again"  # folder that the commands write
 BY_HAND = {
     "ranking": f"dana score --rank-only --config {RECIPE} --out {AGAIN}",
@@ -51,43 +51,40 @@ BY_HAND = {
 
 
 def steps(run: RunFrames) -> dict[str, dict[str, Any]]:
-    """Return the manifests of all committed steps by their path in the run's folder, in the order of the steps.
+    """Return the manifests of all committed steps by their path, in the order of the steps.
 
     The fine-tuning of single nested seeds is left out: the joined result holds all of it.
     """
 
-    def rank(step: tuple[str, dict[str, Any]]) -> tuple[int, bool]:
+    def rank(path: str) -> tuple[int, bool]:
+        kind = shown[path].get("kind")
+        place = KINDS.index(kind) if kind in KINDS else len(KINDS)
         # Models trained from scratch come before models that start from another one.
-        kind = step[1].get("kind")
-        return KINDS.index(kind) if kind in KINDS else len(KINDS), "model" in step[1].get(
-            "depends_on", {}
-        )
+        starts_from_model = "model" in shown[path].get("depends_on", {})
+        return place, starts_from_model
 
-    def is_single_seed(path: str, manifest: dict[str, Any]) -> bool:
-        return path.startswith(f"{NESTED}/") and manifest.get("kind") == "finetune"
-
-    return dict(
-        sorted((step for step in run.stages.items() if not is_single_seed(*step)), key=rank)
-    )
+    shown = {}
+    for path, manifest in run.stages.items():
+        is_single_seed = path.startswith(f"{NESTED}/") and manifest.get("kind") == "finetune"
+        if not is_single_seed:
+            shown[path] = manifest
+    return {path: shown[path] for path in sorted(shown, key=rank)}
 
 
 def step_table(run: RunFrames) -> Table | None:
     """Tabulate the steps: seconds, their share, counts and fingerprint; None without a step."""
     rows: list[dict[str, Any]] = []
     for step, manifest in steps(run).items():
-        counts = flatten(
-            {key: count for key, count in manifest.get("counts", {}).items() if key != "by_source"}
-        )
-        seconds = max(float(manifest.get("seconds", 0)), run.step_seconds.get(step, 0.0))
-        identity = {name: str(manifest.get(name, "")) for name in ("kind", "fingerprint")}
-        words = "; ".join(f"{key} {plain_value(value)}" for key, value in counts)
+        counts = dict(manifest.get("counts", {}))
+        counts.pop("by_source", None)
+        words = [f"{key} {plain_value(value)}" for key, value in flatten(counts)]
         rows.append(
             {
                 "step": step,
-                "kind": identity["kind"],
-                "seconds": seconds,
-                "counts": words,
-                **identity,
+                "kind": str(manifest.get("kind", "")),
+                "seconds": max(float(manifest.get("seconds", 0)), run.step_seconds.get(step, 0.0)),
+                "counts": "; ".join(words),
+                "fingerprint": str(manifest.get("fingerprint", "")),
             }
         )
     if not rows:
@@ -99,35 +96,29 @@ def step_table(run: RunFrames) -> Table | None:
         *decimals(1, "seconds"),
         *shares("share"),
         *text_columns("counts"),
+        Column("fingerprint", lambda row: row.fingerprint[:8], numeric=False),
     )
-    columns += (Column("fingerprint", lambda row: row.fingerprint[:8], numeric=False),)
     caption = (
-        "Seconds of wall-clock time, restarts included; scoring is summed over processes, fine-tuning over seeds. A "
-        "reused step costs nothing again. The fingerprint identifies settings and inputs: equal fingerprints, equal "
-        "results."
+        "Seconds of wall-clock time, restarts included; scoring is summed over processes, "
+        "fine-tuning over seeds. A reused step costs nothing again. The fingerprint identifies "
+        "settings and inputs: equal fingerprints, equal results."
     )
     return Table("steps", caption, frame, columns, folded=True)
 
 
 def setting_table(run: RunFrames) -> Table:
     """Tabulate the settings: one row per step and setting."""
-    settings = (
-        (step, flatten(manifest.get("depends_on", {}))) for step, manifest in steps(run).items()
-    )
-    rows = [(step, key, plain_value(value)) for step, pairs in settings for key, value in pairs]
+    rows = []
+    for step, manifest in steps(run).items():
+        for key, value in flatten(manifest.get("depends_on", {})):
+            rows.append((step, key, plain_value(value)))
     frame = pd.DataFrame(rows, columns=["step", "setting", "value"])
     caption = (
-        "Settings and inputs of each step; of files, the digests (BLAKE2b). The same digests, settings and versions "
-        "give the same run."
+        "Settings and inputs of each step; of files, the digests (BLAKE2b). The same digests, "
+        "settings and versions give the same run."
     )
-    return Table(
-        "settings",
-        caption,
-        frame,
-        text_columns(*frame.columns),
-        max_rows=MOST_SETTINGS,
-        folded=True,
-    )
+    columns = text_columns(*frame.columns)
+    return Table("settings", caption, frame, columns, max_rows=MOST_SETTINGS, folded=True)
 
 
 def versions(run: RunFrames) -> dict[str, str]:
@@ -143,38 +134,50 @@ def cost_finding(table: Table) -> str:
     """Summarise the time of all steps and its shares."""
     seconds = table.frame.groupby("kind")["seconds"].sum()
     total = seconds.sum()
-    parts = [
-        f"{words} {percent(seconds[kind] / total)}"
-        for kind, words in WORK.items()
-        if seconds.get(kind, 0)
-    ]
-    return f"{duration(total)} of computing{': ' if parts else ''}{', '.join(parts)}."
+    parts = []
+    for kind, words in WORK.items():
+        if seconds.get(kind, 0):
+            parts.append(f"{words} {percent(seconds[kind] / total)}")
+    if not parts:
+        return f"{duration(total)} of computing."
+    return f"{duration(total)} of computing: {', '.join(parts)}."
 
 
 def duration(seconds: float) -> str:
     """Format seconds as seconds, minutes or hours."""
     if seconds < 120:
         return f"{number(seconds, 1)} seconds"
-    return (
-        f"{number(seconds / 60, 1)} minutes"
-        if seconds < 7200
-        else f"{number(seconds / 3600, 1)} hours"
-    )
+    if seconds < 7200:
+        return f"{number(seconds / 60, 1)} minutes"
+    return f"{number(seconds / 3600, 1)} hours"
 
 
 def reproduction(run: RunFrames) -> str:
-    """Write the shell lines that reproduce a run: versions, recipe and commands; empty without ``recipe.yaml``."""
+    """Write the shell lines that reproduce a run: versions, recipe and commands.
+
+    They are empty without ``recipe.yaml``.
+    """
     if not run.recipe:
         return ""
-    lines = [f"# {', '.join(f'{package} {version}' for package, version in versions(run).items())}"]
-    lines += [f"cat > {RECIPE} <<'RECIPE'", *run.recipe.splitlines(), "RECIPE"]
+    packages = [f"{package} {version}" for package, version in versions(run).items()]
+    lines = [
+        f"# {', '.join(packages)}",
+        f"cat > {RECIPE} <<'RECIPE'",
+        *run.recipe.splitlines(),
+        "RECIPE",
+    ]
     if run.is_run:
-        return "\n".join([*lines, f"dana run {RECIPE} --out {AGAIN}"])
+        lines.append(f"dana run {RECIPE} --out {AGAIN}")
+        return "\n".join(lines)
     size = run.stages.get("base", {}).get("depends_on", {}).get("size")
     for step, command in BY_HAND.items():
-        if step in run.stages:
-            given = run.stages[step].get(GIVEN, {})
-            words = [f"{key}={json.dumps(value)}" for key, value in given.items()]
-            flags = f" --set {shlex.join(words)}" if words else ""
-            lines.append(command.format(size=size) + flags)
-    return "\n".join([*lines, "# The settings of each fine-tuning are in tables/settings.csv."])
+        if step not in run.stages:
+            continue
+        line = command.format(size=size)
+        settings = run.stages[step].get(GIVEN, {})
+        given = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+        if given:
+            line += f" --set {shlex.join(given)}"
+        lines.append(line)
+    lines.append("# The settings of each fine-tuning are in tables/settings.csv.")
+    return "\n".join(lines)

@@ -1,4 +1,7 @@
-"""Read a run's folder into data frames, the input of every table and figure; missing parts are None."""
+"""Read a run's folder into data frames, the input of every table and figure.
+
+A part that the run lacks is None.
+"""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,7 +46,7 @@ DETECTOR_COLUMNS = ("name", "f1_mean", "auroc_mean", "ap_mean", "stability", "fi
 SELECTOR_COLUMNS = ("name", "ap", "ap_low", "ap_high", "recall_5", "recall_20", "auroc", "weight")
 FUSION = "fusion"  # name of the row for the fusion of all candidates
 LOOKS = "looks.json"  # of a run that may stop early
-POOL_TEXT = "pool text"  # what is forgotten comes after what is learnt
+POOL_TEXT = "pool text"  # name of the task that measures what is forgotten
 PLANTED = "(planted)"  # suffix of sources with planted in-domain documents
 ADAPTED = "adapted"  # name of the only arm of a run without arms
 CARDS = ("card.yaml", "data/card.yaml")  # of dana init, and of a harvested task
@@ -154,39 +157,43 @@ def read_run(path: Path) -> RunFrames:
         raise ArtifactError(
             f"{path}: no such folder{nearest_path(path)}; a report needs the folder of a run"
         )
-    run = read_outcomes(path)
+    outcomes = read_outcomes(path)
     run = replace(
-        run, ranking=read_ranking(path), choice=read_choice(path), scores=read_scores(path)
-    )
-    run = replace(run, evaluations=read_evaluations(path), recipe=_recipe(path))
-    probes = sorted(read_probes(path), key=lambda result: (result.task, arm_order(result.arm)))
-    run = replace(run, probes=tuple(probes), neighbours=read_neighbours(path))
-    run = replace(run, final=read_final(path))
-    if run.results:
-        run = replace(run, texts=read_texts(path))
-    if rows := sorted(read_retrieval(path), key=lambda row: arm_order(row["arm"])):
-        run = replace(run, retrieval=pd.DataFrame(rows))
-    seconds = {step: recorded_seconds(path / step) for step in run.stages}
-    missing, stale = (
-        tuple(find_missing(run.stages, run.results, bool(run.stop))),
-        tuple(find_stale(run.stages)),
-    )
-    run = replace(
-        run,
+        outcomes,
+        ranking=read_ranking(path),
+        choice=read_choice(path),
+        scores=read_scores(path),
+        evaluations=read_evaluations(path),
+        recipe=_recipe(path),
+        probes=_sorted_probes(path),
+        neighbours=read_neighbours(path),
+        final=read_final(path),
+        texts=read_texts(path) if outcomes.results else {},
+        retrieval=_retrieval_frame(path),
         is_run=(path / "steps").is_dir(),
-        step_seconds=seconds,
+        step_seconds={step: recorded_seconds(path / step) for step in outcomes.stages},
         wall_seconds=_wall_seconds(path),
+        missing=tuple(find_missing(outcomes.stages, outcomes.results, bool(outcomes.stop))),
+        stale=tuple(find_stale(outcomes.stages)),
     )
-    run = replace(run, missing=missing, stale=stale)
-    has_part = run.ranking is not None or run.scores is not None or run.evaluations is not None
-    if not (has_part or run.results or run.probes):
-        problem = (
-            "nothing to report: no ranking/, scores/, adapted/, probe/ or finetune/ in this folder"
-        )
+    has_frame = run.ranking is not None or run.scores is not None or run.evaluations is not None
+    if not (has_frame or run.results or run.probes):
         raise ArtifactError(
-            f"{path}: {problem}; start with: dana score --task ... --pool ... --out DIR"
+            f"{path}: nothing to report: no ranking/, scores/, adapted/, probe/ or finetune/ in "
+            "this folder; start with: dana score --task ... --pool ... --out DIR"
         )
     return run
+
+
+def _sorted_probes(path: Path) -> tuple[ProbeResult, ...]:
+    """Read the probes of a run, in the order of the tables."""
+    return tuple(sorted(read_probes(path), key=lambda result: (result.task, arm_order(result.arm))))
+
+
+def _retrieval_frame(path: Path) -> pd.DataFrame | None:
+    """Read the retrieval of a run, in the order of the arms; None without one."""
+    rows = sorted(read_retrieval(path), key=lambda row: arm_order(row["arm"]))
+    return pd.DataFrame(rows) if rows else None
 
 
 def read_outcomes(path: Path) -> RunFrames:
@@ -195,48 +202,54 @@ def read_outcomes(path: Path) -> RunFrames:
     Raises:
         ArtifactError: If a file is damaged; names file and key.
     """
-    folders = sorted(file.parent.parent for file in run_manifests(path))
-    stages = {
-        folder.relative_to(path).as_posix(): read_object(folder / MANIFEST) for folder in folders
-    }
+    stages = {}
+    for folder in sorted(file.parent.parent for file in run_manifests(path)):
+        stages[folder.relative_to(path).as_posix()] = read_object(folder / MANIFEST)
     look: dict[str, Any] = {"horizon": 0, "adaptations": 0, "stop": ""}
-    look = read_object(path / LOOKS) if (path / LOOKS).is_file() else look
+    if (path / LOOKS).is_file():
+        look = read_object(path / LOOKS)
     with reading(path / LOOKS):
-        horizon, adaptations, stop = (
-            int(look["horizon"]),
-            int(look["adaptations"]),
-            str(look["stop"]),
-        )
+        horizon = int(look["horizon"])
+        adaptations_at_stop = int(look["adaptations"])
+        stop = str(look["stop"])
     results = tuple(replace(result, horizon=horizon) for result in read_arm_results(path, stages))
-    stop = "" if any(result.adaptations > adaptations for result in results) else stop
-    baselines, tasks = (
-        map(read_baseline, sorted(path.glob("baselines/*/*/metrics.json"))),
-        {result.task: result for result in results},
-    )
-    of_folds = tuple(
-        baseline.on_folds_of(tasks.get(baseline.task, baseline)) for baseline in baselines
-    )
-    return RunFrames(path, results=results, baselines=of_folds, stages=stages, stop=stop)
+    if any(result.adaptations > adaptations_at_stop for result in results):
+        stop = ""  # the run was continued
+    result_of_task = {result.task: result for result in results}
+    baselines = []
+    for file in sorted(path.glob("baselines/*/*/metrics.json")):
+        baseline = read_baseline(file)
+        # A run that was stopped has not tested all folds.
+        result = result_of_task.get(baseline.task, baseline)
+        baselines.append(baseline.on_folds_of(result))
+    return RunFrames(path, results=results, baselines=tuple(baselines), stages=stages, stop=stop)
 
 
 def read_final(path: Path) -> dict[str, Any]:
-    """Read the choice among most candidates of the model that the run ends in; empty if it made none.
+    """Read the choice of the model that the run ends in; empty if it made none.
+
+    Of several choices, it is the first among most candidates: those that fewest were waiting for.
 
     Raises:
         ArtifactError: If a file is damaged.
     """
-    choices = []
+    final: dict[str, Any] = {}
+    fewest = math.inf
     for file in sorted(path.glob("final/*/choice.json")):
         with reading(file):
-            content = read_object(file)
-            choices.append((int(content["waiting"]), content))
-    return min(choices, key=lambda choice: choice[0])[1] if choices else {}
+            choice = read_object(file)
+            waiting = int(choice["waiting"])
+        if waiting < fewest:
+            final = choice
+            fewest = waiting
+    return final
 
 
 def read_texts(path: Path) -> dict[str, str]:
-    """Read the test texts of the task whose card lies in the run's folder, by id; empty without one.
+    """Read the test texts of the task whose card lies in the run's folder, by id.
 
-    Texts are only examples, so a card or data that cannot be read leave them out.
+    Without a card, there are none. Texts are only examples, so a card or data that cannot be read
+    leave them out.
     """
     texts: dict[str, str] = {}
     for card_file in CARDS:
@@ -247,28 +260,33 @@ def read_texts(path: Path) -> dict[str, str]:
             examples = read_split(card, "test") if card.folds is None else read_folds(card)
         except DanaError:
             continue
-        texts |= {example.id: " / ".join(example.texts) for example in examples}
+        for example in examples:
+            texts[example.id] = " / ".join(example.texts)
     return texts
 
 
 def _wall_seconds(path: Path) -> float:
     """Add up the time in which at least one step was at work."""
-    seconds, first = 0.0, math.inf
-    records = [
-        record for file in path.glob("steps/**/*.json") if "ended" in (record := read_object(file))
-    ]
-    for end, spent in sorted(
-        ((float(row["ended"]), float(row["seconds"])) for row in records), reverse=True
-    ):
-        seconds += max(0.0, min(end, first) - (end - spent))
-        first = min(first, end - spent)
-    return seconds
+    spans = []
+    for file in path.glob("steps/**/*.json"):
+        record = read_object(file)
+        if "ended" in record:
+            spans.append((float(record["ended"]), float(record["seconds"])))
+    total = 0.0
+    earliest = math.inf  # start of the time that is counted already: from the last end backwards
+    for end, seconds in sorted(spans, reverse=True):
+        start = end - seconds
+        total += max(0.0, min(end, earliest) - start)
+        earliest = min(earliest, start)
+    return total
 
 
 def find_missing(
     stages: Iterable[str], results: Sequence[ArmResult], is_stopped: bool = False
 ) -> Iterator[str]:
-    """Yield what is missing of a run whose fine-tuning has begun: adapted arms without a result, or adaptations.
+    """Yield what is missing of a run whose fine-tuning has begun.
+
+    These are results of adapted arms, and adaptations.
 
     Args:
         stages: Path of each artifact in the run.
@@ -276,120 +294,135 @@ def find_missing(
         is_stopped: Whether the run was stopped early, so that no adaptation is missing.
     """
     paths = [Path(stage).parts for stage in stages]
-    models = dict.fromkeys(path[1] for path in paths if path[0] == "arms" and path[-1] == "adapted")
-    indices = {path[1] for path in paths if path[0] == NESTED}
+    adapted_arms = [path[1] for path in paths if path[0] == "arms" and path[-1] == "adapted"]
+    planned = len({path[1] for path in paths if path[0] == NESTED})
     for task in dict.fromkeys(result.task for result in results):
-        arms = {result.arm: result for result in results if result.task == task}
-        yield from (f"{arm} is not fine-tuned on {task}" for arm in models if arm not in arms)
-        count = min(result.adaptations for result in arms.values())
-        if count < len(indices) and not is_stopped:
-            yield f"{count} of {len(indices)} adaptations are fine-tuned on {task}"
+        of_task = [result for result in results if result.task == task]
+        finetuned_arms = {result.arm for result in of_task}
+        for arm in dict.fromkeys(adapted_arms):
+            if arm not in finetuned_arms:
+                yield f"{arm} is not fine-tuned on {task}"
+        finetuned = min(result.adaptations for result in of_task)
+        if finetuned < planned and not is_stopped:
+            yield f"{finetuned} of {planned} adaptations are fine-tuned on {task}"
 
 
 def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """Yield a sentence for each model, and result of a model, that what is beside it now did not make.
+    """Yield a sentence for each model and result whose input was replaced since.
 
     Args:
         stages: Manifest of each artifact by its path in the run.
     """
-    fingerprints = {None, *(manifest.get("fingerprint") for manifest in stages.values())}
+    fingerprints = {manifest.get("fingerprint") for manifest in stages.values()}
+    fingerprints.add(None)  # of models that were not made from weights
     models = {step: output_weights(manifest) for step, manifest in stages.items()}
     for step, manifest in stages.items():
-        folder, depends_on = Path(step), manifest.get("depends_on", {})
-        beside = (folder.parent / "weights").as_posix()
-        if (
-            manifest.get("kind") == "model"
-            and beside in stages
-            and depends_on.get("weights") not in fingerprints
-        ):
-            yield f"Beware: {step} was trained on weights that were replaced since: adapt it again."
+        folder = Path(step)
+        depends_on = manifest.get("depends_on", {})
+        if manifest.get("kind") == "model":
+            has_weights = (folder.parent / "weights").as_posix() in stages
+            if has_weights and depends_on.get("weights") not in fingerprints:
+                yield (
+                    f"Beware: {step} was trained on weights that were replaced since: "
+                    "adapt it again."
+                )
         if manifest.get("kind") == "finetune":
-            arm = ["adapted"] if folder.name in ("dana", ADAPTED) else []
-            model = next(
-                (name for name in (f"arms/{folder.name}/adapted", *arm) if name in stages), None
-            )
-            if (
-                model
-                and models[model]
-                and weight_digests(depends_on.get("model")) not in models.values()
-            ):
-                yield f"Beware: {step} is of a model that {model} replaced since: fine-tune it again."
+            model = _model_of(folder.name, stages)
+            if not model or not models[model]:
+                continue
+            if weight_digests(depends_on.get("model")) not in models.values():
+                yield (
+                    f"Beware: {step} is of a model that {model} replaced since: fine-tune it again."
+                )
+
+
+def _model_of(arm: str, stages: Iterable[str]) -> str:
+    """Return the path of an arm's adapted model in the run; empty if it has none."""
+    folders = [f"arms/{arm}/adapted"]
+    if arm in ("dana", ADAPTED):
+        folders.append("adapted")
+    return next((folder for folder in folders if folder in stages), "")
 
 
 def _recipe(path: Path) -> str:
+    """Read the recipe without its lines of comments; empty without one."""
     file = path / RECIPE
-    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    if not file.is_file():
+        return ""
+    lines = file.read_text(encoding="utf-8").splitlines()
     return "\n".join(line for line in lines if not line.startswith("#"))
 
 
 def read_ranking(path: Path) -> Candidates | None:
-    """Read the ranking of the detectors."""
-    content, file = _manifest(path / "ranking"), path / "ranking" / MANIFEST
-    with reading(file):
-        return (
-            _candidates(content["detectors"], content["chosen"], DETECTOR_COLUMNS, content)
-            if content
-            else None
-        )
+    """Read the ranking of the detectors; None without one."""
+    folder = path / "ranking"
+    content = _manifest(folder)
+    if not content:
+        return None
+    with reading(folder / MANIFEST):
+        return _candidates(content["detectors"], content["chosen"], DETECTOR_COLUMNS, content)
 
 
 def read_choice(path: Path) -> Candidates | None:
     """Read which selector ``auto`` chose for the scores of :func:`read_scores`."""
     scores = scores_folder(path)
-    content = {} if scores is None else _manifest(scores).get("choice")
-    if scores is None or not content:
+    if scores is None:
+        return None
+    content = _manifest(scores).get("choice")
+    if not content:
         return None
     with reading(scores / MANIFEST):
-        is_fusion = content["chosen"].startswith(
-            f"{FUSION}:"
-        )  # followed by its parts and their weights
-        name = FUSION if is_fusion else content["chosen"]
-        return _candidates(
-            content["candidates"], name, SELECTOR_COLUMNS, {"reason": content["reason"]}
-        )
+        name = content["chosen"]
+        if name.startswith(f"{FUSION}:"):  # followed by its parts and their weights
+            name = FUSION
+        rows = content["candidates"]
+        notes = {"reason": content["reason"]}
+        return _candidates(rows, name, SELECTOR_COLUMNS, notes)
 
 
 def _candidates(
     rows: list[Any], choice: str, columns: Sequence[str], content: dict[str, Any]
 ) -> Candidates:
+    """Make a comparison of rows, with the named columns first."""
     if choice not in [row["name"] for row in rows]:
         raise ValueError(f"chosen={choice!r} is not among its candidates")
     frame = pd.DataFrame(rows)
-    frame = frame[[*columns, *(name for name in frame if name not in columns)]]
+    others = [name for name in frame if name not in columns]
+    frame = frame[[*columns, *others]]
     return Candidates(frame.assign(chosen=frame["name"] == choice), content)
 
 
 def _arm_folders(path: Path) -> list[Path]:
     """List the run's folder, then those of its arms, controls last."""
-    return [
-        path,
-        *sorted(
-            path.glob("arms/*"),
-            key=lambda arm: (arm.name != "dana", is_control(arm.name), arm.name),
-        ),
-    ]
+
+    def order(arm: Path) -> tuple[bool, bool, str]:
+        return arm.name != "dana", is_control(arm.name), arm.name
+
+    return [path, *sorted(path.glob("arms/*"), key=order)]
 
 
 def weight_folders(path: Path) -> dict[str, Path]:
     """Return the folder of each arm's weights, the run's own first, controls last."""
-    folders = {ADAPTED if arm == path else arm.name: arm / "weights" for arm in _arm_folders(path)}
-    return {name: folder for name, folder in folders.items() if part_files(folder)}
+    folders = {}
+    for arm_folder in _arm_folders(path):
+        arm = ADAPTED if arm_folder == path else arm_folder.name
+        folders[arm] = arm_folder / "weights"
+    return {arm: folder for arm, folder in folders.items() if part_files(folder)}
 
 
 def scores_folder(path: Path) -> Path | None:
     """Return the folder of the run's scores, or of the first arm that has scores."""
-    return next(
-        (
-            arm_folder / "scores"
-            for arm_folder in _arm_folders(path)
-            if part_files(arm_folder / "scores")
-        ),
-        None,
-    )
+    for arm_folder in _arm_folders(path):
+        if part_files(arm_folder / "scores"):
+            return arm_folder / "scores"
+    return None
 
 
 def read_scores(path: Path) -> ScoreFrames | None:
-    """Read the scores of the run, or of the first arm that has some, and the weights made from them."""
+    """Read the scores of the run and the weights made from them; None without scores.
+
+    If the run has no scores of its own, they are those of the first arm that has some.
+    """
     scores = scores_folder(path)
     if scores is None:
         return None
@@ -399,28 +432,40 @@ def read_scores(path: Path) -> ScoreFrames | None:
     planted_sources = [name for name in units["source"].cat.categories if name.endswith(PLANTED)]
     units.insert(1, "planted", units["source"].isin(planted_sources))
     held_out = scores / HELD_OUT_TARGET
-    target = _columns(
-        read_columns(held_out, SCORES.names) if held_out.is_file() else SCORES.empty_table()
-    )
+    target = SCORES.empty_table()
+    if held_out.is_file():
+        target = read_columns(held_out, SCORES.names)
     manifest: dict[str, Any] = {}
-    fingerprints = (None, _manifest(scores).get("fingerprint"))
-    for weights in (arm_folder / "weights" for arm_folder in _arm_folders(path)):
-        if (
-            part_files(weights)
-            and _manifest(weights).get("depends_on", {}).get("scores") in fingerprints
-        ):
-            manifest, units["weight"] = _manifest(weights), _weights(weights, table)
-            break
-    weight = units["weight"].to_numpy() if "weight" in units else None
+    weight = None
+    weights = _weights_folder(path, scores)
+    if weights is not None:
+        manifest = _manifest(weights)
+        weight = _weights(weights, table)
+        units["weight"] = weight
     relevant, foreign = most_extreme(table, path / "pool", weight)
-    return ScoreFrames(units, target, relevant, foreign, manifest)
+    return ScoreFrames(units, _columns(target), relevant, foreign, manifest)
+
+
+def _weights_folder(path: Path, scores: Path) -> Path | None:
+    """Return the folder of the first weights that were made from the scores; None without one."""
+    fingerprints = (None, _manifest(scores).get("fingerprint"))
+    for arm_folder in _arm_folders(path):
+        folder = arm_folder / "weights"
+        if not part_files(folder):
+            continue
+        if _manifest(folder).get("depends_on", {}).get("scores") in fingerprints:
+            return folder
+    return None
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    return read_object(folder / MANIFEST) if (folder / MANIFEST).is_file() else {}
+    """Read the manifest of a folder; empty without one."""
+    file = folder / MANIFEST
+    return read_object(file) if file.is_file() else {}
 
 
 def _columns(table: pa.Table) -> pd.DataFrame:
+    """Return the characters and the score of each scored unit."""
     characters = table["end"].to_numpy() - table["start"].to_numpy()
     return pd.DataFrame({"characters": characters, "score": table["score"].to_numpy()})
 
@@ -434,49 +479,65 @@ def _weights(folder: Path, scores: pa.Table) -> np.ndarray:
 
 
 def read_evaluations(path: Path) -> pd.DataFrame | None:
-    """Read the held-out losses and accuracies of every trained arm; null (not measured) becomes NaN.
+    """Read the held-out losses and accuracies of every trained arm; None without a trained arm.
 
-    Where words were added to the vocabulary of an arm, all losses of tokens are those a character,
-    and the column ``unit`` says so: a token of one arm is then not that of another.
+    What was not measured is NaN. Where words were added to the vocabulary of an arm, all losses of
+    tokens are those per character, and the column ``unit`` says so: a token of one arm is then not
+    that of another.
     """
     folders = {ADAPTED: path / "adapted"}
-    folders |= {folder.parent.name: folder for folder in sorted(path.glob("arms/*/adapted"))}
+    for folder in sorted(path.glob("arms/*/adapted")):
+        folders[folder.parent.name] = folder
     rows: list[dict[str, Any]] = []
     for arm, folder in folders.items():
-        lines = training_lines(folder / TRAINING) if (folder / TRAINING).is_file() else []
-        for number, line in enumerate(lines, start=1):
-            if line["kind"] == "evaluation":
-                with reading(f"{folder / TRAINING}:{number}"):
-                    measured = {name: line[name] for name in EVALUATION}
-                    measured |= {name: line.get(name) for name in ACCURACIES}
-                    values = {
-                        name: float("nan" if value is None else value)
-                        for name, value in measured.items()
-                    }
-                rows.append({"arm": arm, **values})
+        if (folder / TRAINING).is_file():
+            rows += [{"arm": arm, **values} for values in _evaluations(folder / TRAINING)]
     if not rows:
         return None
     notes = {arm: read_manifest(folder) for arm, folder in folders.items()}
     has_new_words = any("new_tokens" in arm_notes for arm_notes in notes.values())
-    is_of_tokens = all(math.isnan(row[name]) for row in rows for name in ACCURACIES)
-    if has_new_words and is_of_tokens:
+    predicts_tokens = all(math.isnan(row[name]) for row in rows for name in ACCURACIES)
+    if has_new_words and predicts_tokens:
         lengths = {arm: arm_notes.get("characters_per_token") for arm, arm_notes in notes.items()}
-        rows = [_a_character(row, lengths[row["arm"]] or {}) for row in rows]
+        rows = [_per_character(row, lengths[row["arm"]] or {}) for row in rows]
     rows.sort(key=lambda row: arm_order(row["arm"]))
     return pd.DataFrame(rows).astype({"step": int, "tokens": int})
 
 
-def _a_character(row: Mapping[str, Any], lengths: Mapping[str, float]) -> dict[str, Any]:
-    """Turn the losses of an evaluation into those a character; NaN where the length of a token is unknown."""
+def _evaluations(file: Path) -> Iterator[dict[str, float]]:
+    """Yield the numbers of each evaluation during a training; null (not measured) becomes NaN."""
+    for number, line in enumerate(training_lines(file), start=1):
+        if line["kind"] != "evaluation":
+            continue
+        with reading(f"{file}:{number}"):
+            measured = {name: line[name] for name in EVALUATION}
+            measured |= {name: line.get(name) for name in ACCURACIES}
+            values = {}
+            for name, value in measured.items():
+                values[name] = math.nan if value is None else float(value)
+        yield values
+
+
+def _per_character(row: Mapping[str, Any], lengths: Mapping[str, float]) -> dict[str, Any]:
+    """Return an evaluation with its losses per character.
+
+    Args:
+        row: The evaluation, with losses per token.
+        lengths: Mean characters per token of each text; a loss without one becomes NaN.
+    """
     values = {**row, "unit": "character"}
     for text in ("target", "pool"):
         for name in (f"{text}_loss", f"{text}_loss_se"):
-            values[name] = row[name] / lengths.get(text, float("nan"))
+            values[name] = row[name] / lengths.get(text, math.nan)
     return values
 
 
 def read_arm_results(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[ArmResult, ...]:
-    """Read the results of every fine-tuned arm from ``finetune/TASK/ARM``, ``finetune/ARM`` or ``finetune`` itself."""
+    """Read the results of every fine-tuned arm.
+
+    They lie in ``finetune/TASK/ARM``, ``finetune/ARM`` or ``finetune`` itself. The result for pool
+    text, which tells what is forgotten, comes after those for what is learnt.
+    """
     results: dict[tuple[str, str], tuple[Path, ArmResult]] = {}
     lineages = adaptations(stages.values())
     for file in sorted(path.glob("finetune/**/metrics.json")):
@@ -484,20 +545,23 @@ def read_arm_results(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[Arm
         if any(folder.startswith(".") for folder in folders):  # still being written
             continue
         result = read_arm_result(file, folders[-1] if folders else ADAPTED, lineages)
-        key = result.task, result.arm
+        key = (result.task, result.arm)
         if key in results:
-            twice = (
-                f"a second result of task {result.task}, arm {result.arm}, beside {results[key][0]}"
+            first_file, _ = results[key]
+            raise ArtifactError(
+                f"{file}: a second result of task {result.task}, arm {result.arm}, beside "
+                f"{first_file}; remove one"
             )
-            raise ArtifactError(f"{file}: {twice}; remove one")
-        results[key] = file, result
+        results[key] = (file, result)
     tasks = sorted(dict.fromkeys(task for task, _ in results), key=lambda task: task == POOL_TEXT)
-    found = (result for _, result in results.values())
-    return tuple(
-        sorted(found, key=lambda result: (tasks.index(result.task), arm_order(result.arm)))
-    )
+
+    def order(result: ArmResult) -> tuple[int, tuple[int, str]]:
+        return tasks.index(result.task), arm_order(result.arm)
+
+    return tuple(sorted((result for _, result in results.values()), key=order))
 
 
 def arm_order(arm: str) -> tuple[int, str]:
-    """Return the sort key of an arm: first those of :data:`ARMS` in that order, then others by name."""
-    return ARMS.index(arm) if arm in ARMS else len(ARMS), arm
+    """Return the sort key of an arm: those of :data:`ARMS` in that order, then others by name."""
+    index = ARMS.index(arm) if arm in ARMS else len(ARMS)
+    return index, arm

@@ -12,53 +12,76 @@ BASELINE_NAMES = {title: name for name, title in BASELINE_TITLES.items()}  # as 
 
 
 def summary(analysis: Analysis) -> dict[str, Any]:
-    """Summarise arms, baselines and verdicts of a run's task as JSON values; of several, under ``tasks`` by name."""
-    run, tasks = analysis.run, dict[str, dict[str, Any]]()
-    for task in dict.fromkeys(result.task for result in run.results):
-        arms, baselines = (
-            [result for result in results if result.task == task]
-            for results in (run.results, run.baselines)
-        )
-        sizes = {
-            result.arm: {"n": len(result.scores), "collapsed": len(result.collapsed_seeds)}
-            for result in arms
-        }
-        folds = None if arms[0].predictions.folds is None else arms[0].adaptations
-        tasks[task] = {"metric": arms[0].metric, "n": len(arms[0].predictions.ids), "folds": folds}
-        tasks[task] |= {
-            "arms": {result.arm: {**_score(result), **sizes[result.arm]} for result in arms}
-        }
-        tasks[task] |= {
-            "baselines": {
-                BASELINE_NAMES.get(result.arm, result.arm): _score(result) for result in baselines
-            }
-        }
-        tasks[task] |= {
-            "verdicts": [_verdict(row) for row in analysis.questions if row.task == task]
-        }
-    output = next(iter(tasks.values())) if len(tasks) == 1 else {"tasks": tasks}
-    output |= {"gate": before} if (before := gates(run)) else {}
-    return output | ({"stopped_early": run.stop} if run.stop else {})
+    """Summarise the arms, baselines and verdicts of a run as JSON values.
+
+    Returns:
+        The summary of the run's task; of several tasks, summaries under ``tasks`` by name. Added
+        are ``gate``, if text was measured before adaptation, and ``stopped_early``, if the run was.
+    """
+    run = analysis.run
+    names = dict.fromkeys(result.task for result in run.results)
+    tasks = {name: _task_summary(analysis, name) for name in names}
+    output: dict[str, Any] = {"tasks": tasks}
+    if len(tasks) == 1:
+        output = next(iter(tasks.values()))
+    gate = gates(run)
+    if gate:
+        output["gate"] = gate
+    if run.stop:
+        output["stopped_early"] = run.stop
+    return output
+
+
+def _task_summary(analysis: Analysis, task: str) -> dict[str, Any]:
+    """Summarise the arms, baselines and verdicts of one task."""
+    run = analysis.run
+    results = [result for result in run.results if result.task == task]
+    baselines = [baseline for baseline in run.baselines if baseline.task == task]
+    first = results[0]
+    arms = {}
+    for result in results:
+        counts = {"n": len(result.scores), "collapsed": len(result.collapsed_seeds)}
+        arms[result.arm] = {**_score(result), **counts}
+    return {
+        "metric": first.metric,
+        "n": len(first.predictions.ids),
+        "folds": None if first.predictions.folds is None else first.adaptations,
+        "arms": arms,
+        "baselines": {_baseline_name(baseline.arm): _score(baseline) for baseline in baselines},
+        "verdicts": [_verdict(row) for row in analysis.questions if row.task == task],
+    }
+
+
+def _baseline_name(title: str) -> str:
+    """Return the name of a baseline as in the settings, by its title in the report."""
+    return BASELINE_NAMES.get(title, title)
 
 
 def _verdict(row: ArmComparison) -> dict[str, Any]:
-    measures = {
+    """Summarise a question and its verdict."""
+    verdict = {
+        "a": row.arm,
+        "b": _baseline_name(row.other) if row.is_baseline else row.other,
         "difference": _finite(row.mean),
         "interval": _ends(row.low, row.high),
         "p": _finite(row.p_holm),
     }
-    measures |= {"level": row.level} if row.horizon else {}
-    other = BASELINE_NAMES.get(row.other, row.other) if row.is_baseline else row.other
-    return {"a": row.arm, "b": other, **measures, "decision": row.verdict}
+    if row.horizon:
+        verdict["level"] = row.level
+    verdict["decision"] = row.verdict
+    return verdict
 
 
 def _score(result: ArmResult) -> dict[str, Any]:
+    """Summarise the mean score of a result."""
     return {"mean": result.estimate.mean, "interval": _ends(*result.interval)}
 
 
 def _ends(low: float, high: float) -> list[float] | None:
+    """Return the ends of an interval; None, which JSON has, for NaN, which it has not."""
     return [low, high] if math.isfinite(low) else None
 
 
 def _finite(value: float) -> float | None:
+    """Return a number; None for NaN."""
     return value if math.isfinite(value) else None

@@ -1,4 +1,7 @@
-"""Render Matplotlib figures as inline SVG in the page's colours and as PNG; equal numbers give equal bytes."""
+"""Render Matplotlib figures as inline SVG in the page's colours and as PNG.
+
+Equal numbers give equal bytes.
+"""
 
 import io
 import re
@@ -21,23 +24,30 @@ COLOURS = {
     "base": "#767676",
     "pool": "#0072b2",
     "random": "#e69f00",
-}
-COLOURS |= {
     "dana": "#009e73",
     "task": "#cc79a7",
     "target": "#cc79a7",
     "planted": "#d55e00",
     "other": "#56b4e9",
 }
-INKED = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-SETTINGS: Any = {**dict.fromkeys(INKED, COLOURS["ink"]), "font.size": 10}
-SETTINGS |= dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False)
-# Text stays text: it can be selected, searched and read aloud.
-SETTINGS |= {"svg.fonttype": "none", "svg.hashsalt": "dana"}
-SETTINGS |= {
-    "figure.constrained_layout.w_pad": 0.1
-}  # inches: the font of the page may be wider than Matplotlib's
-SVG_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+SETTINGS: Any = {
+    "text.color": COLOURS["ink"],
+    "axes.labelcolor": COLOURS["ink"],
+    "axes.edgecolor": COLOURS["ink"],
+    "xtick.color": COLOURS["ink"],
+    "ytick.color": COLOURS["ink"],
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    # Text stays text: it can be selected, searched and read aloud.
+    "svg.fonttype": "none",
+    "svg.hashsalt": "dana",
+    # Inches: the font of the page may be wider than Matplotlib's.
+    "figure.constrained_layout.w_pad": 0.1,
+}
+# None leaves an entry out, so that equal numbers give equal bytes.
+SVG_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 
 
 @dataclass(frozen=True)
@@ -58,19 +68,26 @@ class Figure:
 
     @property
     def svg(self) -> str:
-        """SVG for a page: unique ids, colours and font of the page, any width, transparent background."""
+        """SVG for a page, of any width.
+
+        It has unique ids, the colours and the font of the page, and a transparent background.
+        """
         from markupsafe import escape
 
         image = self._save("svg", transparent=True, metadata=SVG_METADATA).decode()
+        # Without its own <svg ...> tag, fonts, ids and colours.
         body = image[image.index(">", image.index("<svg")) + 1 :].strip()
         body = re.sub(r" font-family: [^;\"]*;", "", body)
         body = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{self.name}-", body)
         for variable, colour in COLOURS.items():
             body = re.sub(rf"(fill|stroke): {colour}", rf"\g<1>: var(--{variable}, {colour})", body)
         width, height = self.size
-        head = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img"'
-        frame = f'viewBox="0 0 {width * 72:g} {height * 72:g}" style="max-width: {width:g}in"'
-        return f'<svg {head} aria-label="{escape(self.alt)}" {frame}>{body}'
+        return (
+            '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+            f'role="img" aria-label="{escape(self.alt)}" '
+            f'viewBox="0 0 {width * 72:g} {height * 72:g}" '
+            f'style="max-width: {width:g}in">{body}'
+        )
 
     @property
     def png(self) -> bytes:
@@ -79,13 +96,15 @@ class Figure:
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """Write ``NAME.svg`` and ``NAME.png``, and return their paths."""
-        svg, png = (folder / f"{self.name}.{kind}" for kind in ("svg", "png"))
+        svg = folder / f"{self.name}.svg"
+        png = folder / f"{self.name}.png"
         write_text(svg, self.svg + "\n")
         with temp_file(png) as temporary:
             temporary.write_bytes(self.png)
         return svg, png
 
     def _save(self, form: str, **options: Any) -> bytes:
+        """Draw the figure, and return the bytes of its file."""
         import matplotlib
         from matplotlib.figure import Figure as Drawing
 

@@ -16,14 +16,21 @@ from dana.core.statistics import ALPHA, TwoLevel, two_level
 from dana.report.arm_results import ArmResult
 from dana.report.run import ADAPTED, is_control
 
-BETTER, WORSE, UNDECIDED = "better", "worse", "undecided"
-INCOMPARABLE, UNASKED = "not compared", "not asked"
-RIVALS = (
-    "base",
-    "random",
-)  # controls that an arm must beat: no adaptation, and the same amount of random text
-ADAPTATION, FOLD, SEED = "adaptation", "fold", "seed"
-MOST_UNITS, MOST_TEXTS = 1000, 1_000_000  # larger numbers are not computed
+# Verdicts.
+BETTER = "better"
+WORSE = "worse"
+UNDECIDED = "undecided"
+INCOMPARABLE = "not compared"
+UNASKED = "not asked"
+# Controls that an arm must beat: no adaptation, and the same amount of random text.
+RIVALS = ("base", "random")
+# Units that a difference varies over.
+ADAPTATION = "adaptation"
+FOLD = "fold"
+SEED = "seed"
+# Larger numbers of units and of texts are not computed.
+MOST_UNITS = 1000
+MOST_TEXTS = 1_000_000
 FUTILE = 0.1  # chance of deciding at the planned end, below which going on is futile
 
 
@@ -110,18 +117,25 @@ class ArmComparison:
     @property
     def basis(self) -> str:
         """What was averaged, in words: "5 folds", "8 seeds of this one adaptation"."""
-        words = f"{self.n} {self.unit}{'' if self.n == 1 else 's'}"
+        plural = "" if self.n == 1 else "s"
+        words = f"{self.n} {self.unit}{plural}"
         if self.one_adaptation and self.unit != ADAPTATION:
             words += " of this one adaptation"
         return words
 
     @property
     def remedy(self) -> str:
-        """What more of would lower the error most; never fine-tunings where only one adaptation is known."""
-        if self.one_adaptation or self.n < 2:
-            return f"{ADAPTATION if self.one_adaptation else self.unit}s"
-        shares = {"labelled texts" if self.unit == FOLD else "test texts": self.text_share}
-        shares |= {
+        """What more of would lower the error most.
+
+        If only one adaptation is known, these are adaptations, never fine-tunings.
+        """
+        if self.one_adaptation:
+            return f"{ADAPTATION}s"
+        if self.n < 2:
+            return f"{self.unit}s"
+        texts = "labelled texts" if self.unit == FOLD else "test texts"
+        shares = {
+            texts: self.text_share,
             f"{self.unit}s": self.unit_share,
             f"fine-tunings of each {self.unit}": self.seed_share,
         }
@@ -129,81 +143,136 @@ class ArmComparison:
 
 
 def main_arms(arms: Iterable[str]) -> list[str]:
-    """Return the arms that a report is about: dana (or adapted) and NAME+dana if present, else all but the controls."""
+    """Return the arms that a report is about.
+
+    These are dana (or else adapted) and every NAME+dana; without any, all arms but the controls.
+    """
     names = list(arms)
-    dana_arms = [arm for arm in ("dana", ADAPTED) if arm in names][:1] + [
-        arm for arm in names if arm.endswith("+dana")
-    ]
-    return dana_arms or [arm for arm in names if not is_control(arm)]
+    ours = [arm for arm in names if arm.endswith("+dana")]
+    if "dana" in names:
+        ours.insert(0, "dana")
+    elif ADAPTED in names:
+        ours.insert(0, ADAPTED)
+    if ours:
+        return ours
+    return [arm for arm in names if not is_control(arm)]
 
 
 def rivals_of(arm: str) -> tuple[str, ...]:
-    """Name the controls that an arm must beat: base and random; of NAME+dana NAME+random and NAME alone."""
-    return RIVALS if (name := arm.removesuffix("+dana")) == arm else (f"{name}+random", name)
+    """Return the controls that an arm must beat: base and random.
+
+    The arm NAME+dana must beat NAME+random and NAME alone.
+    """
+    plain_arm = arm.removesuffix("+dana")
+    if plain_arm == arm:
+        return RIVALS
+    return (f"{plain_arm}+random", plain_arm)
 
 
 def questions(arms: Sequence[str]) -> list[tuple[str, str]]:
-    """List the questions of a task as pairs of arms: ours against their controls, or else against all others.
+    """List the questions of a task as pairs of arms.
 
-    If all arms are controls, each of them is compared with base.
+    Our arms are compared with their controls, or without controls with all others. If all arms are
+    controls, each of them is compared with base.
     """
     ours = main_arms(arms)
     if not ours:
-        return [(arm, "base") for arm in arms if arm != "base" and "base" in arms]
+        return _pairs_with("base", arms)
     pairs = [(arm, rival) for arm in ours for rival in rivals_of(arm) if rival in arms]
-    pairs = pairs or [(arm, rival) for arm in ours for rival in arms if rival not in ours]
-    return pairs or [(ours[0], arm) for arm in ours[1:]]
+    if not pairs:
+        others = [arm for arm in arms if arm not in ours]
+        pairs = [(arm, other) for arm in ours for other in others]
+    if not pairs:
+        pairs = [(ours[0], arm) for arm in ours[1:]]
+    return pairs
+
+
+def _pairs_with(control: str, arms: Sequence[str]) -> list[tuple[str, str]]:
+    """Pair every other arm with a control; none if the control is not among the arms."""
+    if control not in arms:
+        return []
+    return [(arm, control) for arm in arms if arm != control]
 
 
 def contrasts(arms: Sequence[str]) -> list[tuple[str, str]]:
-    """List the pairs of arms to show: the questions, every arm with base, selections with random, ours with others."""
-    ours = main_arms(arms)[:1]
-    pairs = [(arm, "base") for arm in reversed(arms) if arm != "base" and "base" in arms]
-    pairs += [(arm, "random") for arm in reversed(arms) if not is_control(arm) and "random" in arms]
-    others = [(our_arm, arm) for our_arm in ours for arm in reversed(arms) if arm != our_arm]
-    return list(dict.fromkeys([*questions(arms), *pairs, *others]))
+    """List the pairs of arms to show.
+
+    These are the questions, every arm with base, every selection with random text, and the first of
+    our arms with all others.
+    """
+    last_first = list(reversed(arms))
+    pairs = [*questions(arms), *_pairs_with("base", last_first)]
+    if "random" in arms:
+        pairs += [(arm, "random") for arm in last_first if not is_control(arm)]
+    for our_arm in main_arms(arms)[:1]:
+        pairs += [(our_arm, arm) for arm in last_first if arm != our_arm]
+    return list(dict.fromkeys(pairs))
 
 
 def best_baseline(baselines: Iterable[ArmResult], task: str) -> ArmResult | None:
     """Return the baseline of a task with the best score; None without baselines."""
-    rows = [baseline for baseline in baselines if baseline.task == task]
-    return max(
-        rows,
-        key=lambda row: row.estimate.mean * (1 if row.direction == "higher" else -1),
-        default=None,
-    )
+
+    def goodness(baseline: ArmResult) -> float:
+        sign = 1 if baseline.direction == "higher" else -1
+        return sign * baseline.estimate.mean
+
+    of_task = [baseline for baseline in baselines if baseline.task == task]
+    return max(of_task, key=goodness, default=None)
 
 
 def compare_arms(
     results: Sequence[ArmResult], baselines: Sequence[ArmResult] = ()
 ) -> list[ArmComparison]:
-    """Compare the arms of every task and judge the questions, with Holm's adjustment over all of them.
+    """Compare the arms of every task and judge the questions.
+
+    Holm's adjustment is over the questions of all tasks.
 
     Args:
         results: Results of the arms.
         baselines: Simple models; the arms that a report is about must beat the best of each task.
     """
-    pairs: list[tuple[ArmComparison, ArmResult, ArmResult]] = []
+    measured: list[tuple[ArmComparison, ArmResult, ArmResult]] = []
     for task in dict.fromkeys(result.task for result in results):
         arms = {result.arm: result for result in results if result.task == task}
-        task_questions, all_pairs = questions(list(arms)), contrasts(list(arms))
-        if (baseline := best_baseline(baselines, task)) is not None:
-            task_questions = [*task_questions, *((arm, baseline.arm) for arm in main_arms(arms))]
-            arms = {**arms, baseline.arm: baseline}
-        for pair in dict.fromkeys([*task_questions, *all_pairs]):
-            result, other = arms[pair[0]], arms[pair[1]]
-            pairs.append(
-                (replace(measure_pair(result, other), asked=pair in task_questions), result, other)
-            )
-    is_tested = [row.asked and row.verdict != INCOMPARABLE for row, *_ in pairs]
-    p_values = statistics.holm(
-        [row.p for (row, *_), test in zip(pairs, is_tested, strict=True) if test]
-    )
-    counts, adjustments = (len(p_values), sum(p > ALPHA for p in p_values)), iter(p_values)
-    return [
-        _judge(replace(row, p_holm=next(adjustments)), result, other, *counts) if test else row
-        for (row, result, other), test in zip(pairs, is_tested, strict=True)
-    ]
+        measured += _measure_task(arms, best_baseline(baselines, task))
+    p_values = statistics.holm([row.p for row, _, _ in measured if _is_tested(row)])
+    count = len(p_values)
+    open_count = sum(p > ALPHA for p in p_values)
+    adjusted = iter(p_values)
+    rows = []
+    for row, result, other in measured:
+        if _is_tested(row):
+            row = replace(row, p_holm=next(adjusted))
+            row = _judge(row, result, other, count, open_count)
+        rows.append(row)
+    return rows
+
+
+def _measure_task(
+    arms: dict[str, ArmResult], baseline: ArmResult | None
+) -> list[tuple[ArmComparison, ArmResult, ArmResult]]:
+    """Measure every pair of arms of a task that is asked or shown, without a verdict.
+
+    Returns:
+        Each comparison with the results of its two arms.
+    """
+    asked = questions(list(arms))
+    shown = contrasts(list(arms))
+    if baseline is not None:
+        asked = asked + [(arm, baseline.arm) for arm in main_arms(arms)]
+        arms = {**arms, baseline.arm: baseline}
+    measured = []
+    for pair in dict.fromkeys([*asked, *shown]):
+        result = arms[pair[0]]
+        other = arms[pair[1]]
+        row = replace(measure_pair(result, other), asked=pair in asked)
+        measured.append((row, result, other))
+    return measured
+
+
+def _is_tested(row: ArmComparison) -> bool:
+    """Return whether a comparison is a question that can be answered."""
+    return row.asked and row.verdict != INCOMPARABLE
 
 
 def reason_to_stop(rows: Iterable[ArmComparison]) -> str:
@@ -212,58 +281,83 @@ def reason_to_stop(rows: Iterable[ArmComparison]) -> str:
     It stops if each question is decided, or would be decided at the planned end with a chance below
     :data:`FUTILE`.
     """
-    asked_rows = [row for row in rows if row.asked and row.verdict != INCOMPARABLE]
-    chances = [row.chance for row in asked_rows if row.verdict == UNDECIDED]
-    if not asked_rows or not max(chances, default=0.0) < FUTILE:
+    tested = [row for row in rows if _is_tested(row)]
+    chances = [row.chance for row in tested if row.verdict == UNDECIDED]
+    # An unknown chance, NaN, is not below the limit.
+    if not tested or not max(chances, default=0.0) < FUTILE:
         return ""
-    decisions = f"{len(asked_rows) - len(chances)} of {len(asked_rows)} questions are decided"
-    others = (
-        f"the chance that the rest would decide another is {max(chances):.2g}, below {FUTILE}"
-        if chances
-        else ""
+    decisions = f"{len(tested) - len(chances)} of {len(tested)} questions are decided"
+    if not chances:
+        return decisions
+    return (
+        f"{decisions}; the chance that the rest would decide another is {max(chances):.2g}, "
+        f"below {FUTILE}"
     )
-    return "; ".join(filter(None, [decisions, others]))
 
 
 def difference(result: ArmResult, other: ArmResult) -> TwoLevel:
     """Estimate the difference of two arms that compare: of the same units, seeds and texts."""
-    values, units = result.influences - other.influences, max(result.adaptations, other.adaptations)
-    both = two_level(values, units if units > 1 else len(values), result.predictions.folds)
-    return replace(both, horizon=result.horizon if units > 1 else 0)
+    differences = result.influences - other.influences
+    folds = result.predictions.folds
+    adaptations = max(result.adaptations, other.adaptations)
+    if adaptations > 1:
+        return replace(two_level(differences, adaptations, folds), horizon=result.horizon)
+    return replace(two_level(differences, len(differences), folds), horizon=0)
 
 
 def measure_pair(result: ArmResult, other: ArmResult) -> ArmComparison:
-    """Measure the difference of two arms without a verdict, or give the reasons why they cannot be compared."""
+    """Measure the difference of two arms without a verdict.
+
+    If they cannot be compared, the row gives the reasons.
+    """
     row = ArmComparison(
-        result.task, result.metric, result.arm, other.arm, is_baseline=other.is_baseline
+        result.task,
+        result.metric,
+        result.arm,
+        other.arm,
+        is_baseline=other.is_baseline,
+        arm_score=result.estimate.mean,
+        other_score=other.estimate.mean,
     )
-    row = replace(row, arm_score=result.estimate.mean, other_score=other.estimate.mean)
-    if unlike := result.unlike(other):
+    unlike = result.unlike(other)
+    if unlike:
         return replace(row, verdict=INCOMPARABLE, reasons="; ".join(unlike))
-    both, adaptations = difference(result, other), max(result.adaptations, other.adaptations)
-    unit = FOLD if both.nested else ADAPTATION if adaptations > 1 else SEED
+    both = difference(result, other)
+    unit = SEED
+    if both.nested:
+        unit = FOLD
+    elif max(result.adaptations, other.adaptations) > 1:
+        unit = ADAPTATION
+    is_adapted = bool(result.lineage.parent or other.lineage.parent)
     row = replace(
         row,
         n=both.units,
         unit=unit,
+        one_adaptation=unit == SEED and is_adapted,
         models=len(result.scores),
         texts=both.texts,
         mean=both.mean,
+        collapsed_models=len(result.collapsed_seeds) + len(other.collapsed_seeds),
         horizon=both.horizon,
     )
-    row = replace(
-        row, one_adaptation=unit == SEED and bool(result.lineage.parent or other.lineage.parent)
-    )
-    row = replace(row, collapsed_models=len(result.collapsed_seeds) + len(other.collapsed_seeds))
     if both.units < 2:
         return replace(row, p=1.0)
     low, high = both.interval
-    row = replace(row, error=both.error, low=low, high=high, p=both.p, detectable=both.detectable())
-    row = replace(
-        row, unit_std=both.unit_std, seed_std=both.seed_std, text_std=math.sqrt(both.by_text)
-    )
     unit_share, seed_share, text_share = both.shares
-    return replace(row, unit_share=unit_share, seed_share=seed_share, text_share=text_share)
+    return replace(
+        row,
+        error=both.error,
+        low=low,
+        high=high,
+        unit_std=both.unit_std,
+        seed_std=both.seed_std,
+        text_std=math.sqrt(both.by_text),
+        unit_share=unit_share,
+        seed_share=seed_share,
+        text_share=text_share,
+        detectable=both.detectable(),
+        p=both.p,
+    )
 
 
 def _judge(
@@ -282,12 +376,11 @@ def _judge(
     if row.horizon:
         row = replace(row, level=both.level(count))
     if row.n < row.horizon:
-        row = replace(row, chance=0.0 if row.collapsed_models else both.chance(max(open_count, 1)))
-    reasons = (
-        [f"{row.collapsed_models} of {2 * row.models} models collapsed"]
-        if row.collapsed_models
-        else []
-    )
+        chance = 0.0 if row.collapsed_models else both.chance(max(open_count, 1))
+        row = replace(row, chance=chance)
+    reasons = []
+    if row.collapsed_models:
+        reasons.append(f"{row.collapsed_models} of {2 * row.models} models collapsed")
     if row.n < 2:
         reasons.append(f"one {row.unit} says nothing about others")
     elif row.p_holm > ALPHA:
@@ -298,45 +391,65 @@ def _judge(
         return replace(row, verdict=BETTER if sign * row.mean > 0 else WORSE)
     row = replace(row, verdict=UNDECIDED)
     if row.n > 1 and row.mean and not row.collapsed_models:
-        row, plan = _plan(row, both, count)
-        reasons += plan
+        row = _with_needs(row, both, count)
+        reasons += _plan(row)
     return replace(row, reasons="; ".join(reasons))
 
 
-def _plan(row: ArmComparison, both: TwoLevel, count: int) -> tuple[ArmComparison, list[str]]:
-    """Estimate how small a difference shows, and which number of units, or of texts, would decide the question."""
-    row = replace(row, detectable=both.detectable(count))
-    units = _first(
-        range(both.units + 1, MOST_UNITS),
-        lambda units: both.at(units, both.texts),
-        both.mean,
-        count,
-    )
+def _with_needs(row: ArmComparison, both: TwoLevel, count: int) -> ArmComparison:
+    """Add how small a difference shows, and how many units, or texts, would decide the question."""
+    units = math.nan
+    # Folds are a choice, and more seeds would still tell of one adaptation.
+    if row.unit != FOLD and not row.one_adaptation:
+        units = _first(
+            range(both.units + 1, MOST_UNITS),
+            lambda units: both.at(units, both.texts),
+            both.mean,
+            count,
+        )
     texts = _first(
         range(both.texts + 1, MOST_TEXTS),
         lambda texts: both.at(both.units, texts),
         both.mean,
         count,
     )
-    if row.unit == FOLD or row.one_adaptation:
-        units = math.nan  # folds are a choice, and more seeds would still tell of one adaptation
-    row = replace(row, units_needed=units, texts_needed=texts)
-    needs = [
-        (units, f"{row.unit}s"),
-        (texts, "labelled texts" if row.unit == FOLD else "test texts"),
-    ]
-    words = [f"{number:,.0f} {name}" for number, name in needs if not math.isnan(number)]
+    return replace(row, detectable=both.detectable(count), units_needed=units, texts_needed=texts)
+
+
+def _plan(row: ArmComparison) -> list[str]:
+    """Say what would decide an undecided question."""
     plan = [f"a difference of {row.detectable:.2g} would show in four of five reruns"]
-    plan += [f"about {' or '.join(words)} would decide this one"] if words else []
-    plan += ["only more adaptations tell how another would do"] if row.one_adaptation else []
-    return row, plan
+    needs = []
+    if not math.isnan(row.units_needed):
+        needs.append(f"{row.units_needed:,.0f} {row.unit}s")
+    if not math.isnan(row.texts_needed):
+        texts = "labelled texts" if row.unit == FOLD else "test texts"
+        needs.append(f"{row.texts_needed:,.0f} {texts}")
+    if needs:
+        plan.append(f"about {' or '.join(needs)} would decide this one")
+    if row.one_adaptation:
+        plan.append("only more adaptations tell how another would do")
+    return plan
 
 
 def _first(
     numbers: range, result_with: Callable[[int], TwoLevel], mean: float, count: int
 ) -> float:
-    """Find the first number at which a true difference as large as the mean would be decided; NaN if none."""
-    index = bisect_left(
-        numbers, -abs(mean), key=lambda number: -result_with(number).detectable(count)
-    )
+    """Find the first number at which a true difference as large as the mean would be decided.
+
+    Args:
+        numbers: Numbers of units or of texts, ascending.
+        result_with: Function that estimates the difference with so many of them.
+        mean: The difference.
+        count: Number of questions of the report.
+
+    Returns:
+        The number; NaN if none would decide.
+    """
+
+    # The detectable difference falls with the numbers; bisect needs values that rise.
+    def negative_detectable(number: int) -> float:
+        return -result_with(number).detectable(count)
+
+    index = bisect_left(numbers, -abs(mean), key=negative_detectable)
     return numbers[index] if index < len(numbers) else math.nan
