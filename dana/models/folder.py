@@ -286,7 +286,7 @@ def lacks_head(auto_class: Any, model: str) -> bool:
     base = adapted_base(folder)
     if base is not None:
         return lacks_head(auto_class, base)
-    # ZeRO-3 cuts weights up as it reads them, which a device without memory prevents.
+    # ZeRO-3 cuts weights up as it reads them, and from_pretrained then takes no device.
     device = None if is_deepspeed_zero3_enabled() else "meta"
     with loading(model):
         network, report = auto_class.from_pretrained(
