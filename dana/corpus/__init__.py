@@ -1,1 +1,1 @@
-"""Read text of any format into documents and units: cleaning, de-duplication, overlap, segmentation, sampling."""
+"""Read text of any format into documents and units: cleaning, overlap, segmentation, sampling."""

@@ -41,11 +41,17 @@ class BadRecords:
         """
         parts = []
         for problem, (first, *others) in self._named.items():
-            alike = f" (also {', '.join(others)})" if others else ""
-            parts.append(f"{first}: {problem}{alike}")
+            part = f"{first}: {problem}"
+            if others:
+                part += f" (also {', '.join(others)})"
+            parts.append(part)
         if self.count == 1:
             return DataError(f"{parts[0]}{remedy}")
-        others_count = self.count - min(self.count, MOST_NAMED)
-        more = f"; and {others_count:,} more" if others_count else ""
-        among = f" among the first {self._read:,} behind it" if self._read >= MOST_AFTER else ""
-        return DataError(f"{'; '.join(parts)}{more}; {self.count:,} bad records{among}{remedy}")
+        message = "; ".join(parts)
+        unnamed = self.count - min(self.count, MOST_NAMED)
+        if unnamed:
+            message += f"; and {unnamed:,} more"
+        message += f"; {self.count:,} bad records"
+        if self._read >= MOST_AFTER:
+            message += f" among the first {self._read:,} behind it"
+        return DataError(message + remedy)

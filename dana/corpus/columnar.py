@@ -12,9 +12,13 @@ ROWS_AT_ONCE = 1024
 
 
 def read_parquet(path: File, groups: range | None = None) -> Iterator[Record]:
-    """Stream one record per row of a Parquet file, numbered from its beginning, or of some row groups.
+    """Stream one record per row of a Parquet file, numbered from its beginning.
 
     Rows before a damaged part are read.
+
+    Args:
+        path: The file.
+        groups: Row groups to read; None for all.
 
     Raises:
         DataError: If the file cannot be read; names file and row.
@@ -25,8 +29,11 @@ def read_parquet(path: File, groups: range | None = None) -> Iterator[Record]:
 
     row = 0
     try:
-        metadata = read_metadata(path) if groups else None
-        end = _end_of(metadata.row_group(groups[-1])) if metadata and groups else None
+        metadata = None
+        end = None
+        if groups:
+            metadata = read_metadata(path)
+            end = _end_of(metadata.row_group(groups[-1]))
         stream = pyarrow_source(path, end)
         # Without pre_buffer=False the whole file is read ahead.
         file = pq.ParquetFile(stream, metadata=metadata, pre_buffer=False)
@@ -43,7 +50,7 @@ def read_parquet(path: File, groups: range | None = None) -> Iterator[Record]:
 
 
 def read_arrow(path: File) -> Iterator[Record]:
-    """Stream one record per row of an Arrow file, as the folders of ``Dataset.save_to_disk`` hold them.
+    """Stream one record per row of an Arrow file, such as those of ``Dataset.save_to_disk``.
 
     Raises:
         DataError: If the file cannot be read; names file and row.
@@ -53,7 +60,7 @@ def read_arrow(path: File) -> Iterator[Record]:
 
     row = 0
     try:
-        with pa.OSFile(str(path)) if not isinstance(path, RemoteFile) else path.open() as stream:
+        with path.open() if isinstance(path, RemoteFile) else pa.OSFile(str(path)) as stream:
             for batch in _arrow_batches(stream):
                 for start in range(0, batch.num_rows, ROWS_AT_ONCE):
                     for fields, problem in _rows(batch.slice(start, ROWS_AT_ONCE)):
@@ -93,8 +100,13 @@ def _as_damage(error: Exception, path: File, row: int, kind: str) -> Exception:
 
 
 def read_metadata(path: File) -> Any:
-    """Read the metadata of a Parquet file; of a remote file once per process, for all of its slices."""
-    return _cached_metadata(path) if isinstance(path, RemoteFile) and path.mark else _metadata(path)
+    """Read the metadata of a Parquet file.
+
+    That of a remote file is read once per process, for all of its slices.
+    """
+    if isinstance(path, RemoteFile) and path.mark:
+        return _cached_metadata(path)
+    return _metadata(path)
 
 
 def _metadata(path: File) -> Any:
@@ -109,25 +121,30 @@ _cached_metadata = lru_cache(maxsize=1)(_metadata)
 
 def _end_of(group: Any) -> int:
     """Return the position after the last byte of a row group."""
-    columns = (group.column(number) for number in range(group.num_columns))
-    # The dictionary, if there is one, is the first page of a column.
-    return max(
-        (
-            (c.dictionary_page_offset or c.data_page_offset) + c.total_compressed_size
-            for c in columns
-        ),
-        default=0,
-    )
+    end = 0
+    for number in range(group.num_columns):
+        column = group.column(number)
+        # The dictionary, if there is one, is the first page of a column.
+        start = column.dictionary_page_offset or column.data_page_offset
+        end = max(end, start + column.total_compressed_size)
+    return end
 
 
 def _rows(batch: Any) -> Iterator[tuple[dict[str, Any], str]]:
     """Stream the fields of each row with its problem, empty for a good one."""
     try:
-        yield from ((fields, "") for fields in batch.to_pylist())
-        return
+        rows = batch.to_pylist()
     except (ValueError, OverflowError):  # text that is not UTF-8, a date out of range: find the row
-        single = (batch.slice(row, 1) for row in range(batch.num_rows))
-    for row in single:
+        yield from _rows_one_by_one(batch)
+        return
+    for fields in rows:
+        yield fields, ""
+
+
+def _rows_one_by_one(batch: Any) -> Iterator[tuple[dict[str, Any], str]]:
+    """Stream the fields of each row as :func:`_rows` does, converting each row alone."""
+    for number in range(batch.num_rows):
+        row = batch.slice(number, 1)
         try:
             yield row.to_pylist()[0], ""
         except (ValueError, OverflowError) as error:

@@ -33,8 +33,8 @@ def read_rows(origin: str, lines: Lines, layout: Layout) -> Iterator[Record]:
 
 def _describe_width(cells: Sequence[str], width: int, layout: Layout) -> str:
     """Say how a row differs from the header."""
-    where = "as in the header" if layout.has_header else "as in the first row"
-    problem = f"expected {width} columns {where}, got {len(cells)}"
+    origin = "header" if layout.has_header else "first row"
+    problem = f"expected {width} columns as in the {origin}, got {len(cells)}"
     if len(cells) > width and layout.separator != NO_SEPARATOR:
         mark = SEPARATORS.get(layout.separator, repr(layout.separator))
         problem += f"; quote texts that hold a {mark}"

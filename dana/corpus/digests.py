@@ -1,4 +1,7 @@
-"""Drop documents with a repeated text and rename those with a repeated id, by digests in memory and then in SQLite."""
+"""Drop documents with a repeated text and rename those with a repeated id.
+
+Both are recognised by digests, which are kept in memory and then in SQLite.
+"""
 
 import sqlite3
 from dataclasses import replace
@@ -23,9 +26,9 @@ BEGIN;
 
 
 class DigestStore:
-    """A dictionary from digests to values that moves to a temporary SQLite file when it grows. Close it after use.
+    """A dictionary from digests to values that moves to a temporary SQLite file when it grows.
 
-    It takes some 170 MB of memory at most, and 30 bytes of disk a digest.
+    It takes some 170 MB of memory at most, and 30 bytes of disk a digest. Close it after use.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -88,7 +91,10 @@ class DigestStore:
 
 
 class DuplicateFilter:
-    """Filter of repeated texts and ids over a stream of documents, in constant memory. Close it after use."""
+    """Filter of repeated texts and ids over a stream of documents, in constant memory.
+
+    Close it after use.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         """Create a filter that has seen no document.

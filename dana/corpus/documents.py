@@ -1,10 +1,10 @@
-"""Turn records into documents: normalise and de-duplicate their text, name them, and count every record."""
+"""Turn records into documents: normalise, de-duplicate and name them, and count every record."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -80,34 +80,33 @@ class Tally:
         self.documents_by_source[document.source] -= 1
         self.characters_by_source[document.source] -= len(document.text)
         if not self.documents_by_source[document.source]:
-            del (
-                self.documents_by_source[document.source],
-                self.characters_by_source[document.source],
-            )
+            del self.documents_by_source[document.source]
+            del self.characters_by_source[document.source]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the counts as plain values for a manifest."""
-        pairs = sorted(self.documents_by_source.items())
-        by_source = {
-            name: {"documents": count, "characters": self.characters_by_source[name]}
-            for name, count in pairs
-        }
-        counts = {
+        by_source = {}
+        for name, count in sorted(self.documents_by_source.items()):
+            characters = self.characters_by_source[name]
+            by_source[name] = {"documents": count, "characters": characters}
+        return {
             "in": self.record_count,
             "kept": self.document_count,
             "dropped": dict(self.drop_counts),
+            "rejected": dict(self.rejection_counts),
+            "by_source": by_source,
         }
-        return {**counts, "rejected": dict(self.rejection_counts), "by_source": by_source}
 
     def __str__(self) -> str:
+        kept = f"{self.record_count:,} records in = {self.document_count:,} kept"
+        dropped = f"{self.drop_counts.total():,} dropped"
+        rejected = f"{self.rejection_counts.total():,} rejected"
+        summary = f"{kept} + {dropped} + {rejected}"
         by_reason = sorted((self.drop_counts + self.rejection_counts).items())
-        reasons = (
-            f" ({', '.join(f'{count:,} {reason}' for reason, count in by_reason)})"
-            if by_reason
-            else ""
-        )
-        others = f"{self.drop_counts.total():,} dropped + {self.rejection_counts.total():,} rejected{reasons}"
-        return f"{self.record_count:,} records in = {self.document_count:,} kept + {others}"
+        if not by_reason:
+            return summary
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in by_reason)
+        return f"{summary} ({reasons})"
 
 
 def read_documents(
@@ -136,8 +135,8 @@ def read_documents(
 
     Raises:
         ConfigError: If `on_bad_record` is neither.
-        DataError: If a record is bad and `on_bad_record` is ``fail``; names file, line and problem of
-            the first five, and their number.
+        DataError: If a record is bad and `on_bad_record` is ``fail``; names file, line and problem
+            of the first five, and their number.
     """
     require(on_bad_record in ("fail", "skip"), "on_bad_record", on_bad_record, "fail or skip")
     layouts: Counter[tuple[str, str]] = Counter()
@@ -206,7 +205,7 @@ def _say_layouts(layouts: Counter[tuple[str, str]], undecodable: Counter[str]) -
 def source_digests(
     sources: Sequence[Source], digest: Callable[[Path], str] | None = None
 ) -> dict[str, str]:
-    """Identify the content of sources: map each file's name, without its folder, to a digest, in order.
+    """Identify the content of sources by a digest of each file.
 
     Files of the same name are numbered. A file at a URL is identified by what its file system
     reports, a data set of the Hub by its commit.
@@ -215,6 +214,9 @@ def source_digests(
         sources: Files, folders, globs, ``hf:`` names.
         digest: Computes the digest of a local file, such as
             :meth:`dana.core.raw_files.RawFiles.digest`; None hashes its content.
+
+    Returns:
+        The name of each file, without its folder, to its digest, in the order of the files.
     """
     digests: dict[str, str] = {}
     numbers: Counter[str] = Counter()
@@ -223,10 +225,9 @@ def source_digests(
             digests[str(source)] = getattr(source, "commit", "") or "by name"
             continue
         for path in expand(source):
-            key = "/".join(
-                [*(f"{name}={value}" for name, value in path_keys(path).items()), path.name]
-            )
-            name = key
+            keys = [f"{name}={value}" for name, value in path_keys(path).items()]
+            name = "/".join([*keys, path.name])
+            key = name
             while key in digests:  # the next number, also where many files share the name
                 numbers[name] += 1
                 key = f"{name} ({numbers[name] + 1})"
@@ -241,9 +242,18 @@ def source_digests(
 
 
 def document_tables(documents: Iterable[Document]) -> Iterator[pa.Table]:
-    """Stream documents as tables of at most 4,096 rows, of schema :data:`dana.core.schemas.DOCUMENTS`; at least one."""
+    """Stream documents as tables of at most 4,096 rows; at least one table.
+
+    Their schema is :data:`dana.core.schemas.DOCUMENTS`.
+    """
     stream = iter(documents)
-    blocks = iter(lambda: list(islice(stream, ROWS_AT_ONCE)), [])
-    for rows in chain([next(blocks, [])], blocks):
-        columns = {name: [getattr(row, name) for row in rows] for name in DOCUMENTS.names}
+    is_first = True
+    while True:
+        rows = list(islice(stream, ROWS_AT_ONCE))
+        if not rows and not is_first:
+            return
+        is_first = False
+        columns = {}
+        for name in DOCUMENTS.names:
+            columns[name] = [getattr(row, name) for row in rows]
         yield pa.Table.from_pydict(columns, DOCUMENTS)

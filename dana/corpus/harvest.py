@@ -19,7 +19,8 @@ from dana.corpus.overlap import shingle_matrix, similar_to_earlier
 from dana.corpus.text import normalise
 
 _SKIPPED = re.compile(
-    r"(^|/)(tests?|testing|_?vendor(ed)?|externals?|_pyinstaller|__pycache__|conftest\.py)(/|$|_)|(^|/)test_"
+    r"(^|/)(tests?|testing|_?vendor(ed)?|externals?|_pyinstaller|__pycache__|conftest\.py)(/|$|_)"
+    r"|(^|/)test_"
 )
 _PROMPT = re.compile(r"^\s*(>>>|\.\.\. ?)")
 _NOISE = re.compile(
@@ -41,6 +42,7 @@ _HEADINGS = {
 }
 _LICENCE = re.compile(r"(licen[cs]e|copying|notice)[^/]*$", re.IGNORECASE)
 _ROLE = re.compile(r":[a-z:]+:`~?([^`]*)`")
+_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 LARGEST_FILE = 400_000  # bytes; larger ones are generated
 SHINGLE = 5  # words
 
@@ -76,14 +78,22 @@ def clean(text: str, max_length: int) -> str:
         text: A docstring, README or licence.
         max_length: Most characters of the result.
     """
+    prose = _without_markup(text)
+    if len(prose) > max_length:
+        beginning = prose[:max_length]
+        prose = beginning.rpartition("\n")[0] or beginning.rpartition(" ")[0] or beginning
+    return _strip_bare_headings(prose)
+
+
+def _without_markup(text: str) -> str:
+    """Return the lines of a text that are prose."""
     lines: list[str] = []
-    in_example, footnote = (
-        False,
-        -1,
-    )  # indentation of the current footnote's mark, whose text is indented deeper
+    in_example = False
+    footnote = -1  # indentation of the current footnote's mark, whose text is indented deeper
     for line in cleandoc(text).splitlines():
         indent = len(line) - len(line.lstrip())
-        if mark := _FOOTNOTE.match(line):
+        mark = _FOOTNOTE.match(line)
+        if mark:
             footnote = len(mark[1])
         elif line.strip() and indent <= footnote:
             footnote = -1
@@ -94,25 +104,26 @@ def clean(text: str, max_length: int) -> str:
             lines.append("")
         elif not in_example and footnote < 0 and not _NOISE.match(line):
             line = _ROLE.sub(r"\1", line.replace("``", ""))
-            lines += [] if _ONLY_A_NAME.match(line) else [line]
-    prose = re.sub(r"\n{3,}", "\n\n", normalise("\n".join(lines)))
-    if len(prose) > max_length:
-        beginning = prose[:max_length]
-        prose = beginning.rpartition("\n")[0] or beginning.rpartition(" ")[0] or beginning
-    return _strip_bare_headings(prose)
+            if not _ONLY_A_NAME.match(line):
+                lines.append(line)
+    return re.sub(r"\n{3,}", "\n\n", normalise("\n".join(lines)))
 
 
 def _strip_bare_headings(text: str) -> str:
+    """Remove the headings at the end of a text that have no text below them."""
     before, _, last = text.rstrip().rpartition("\n")
-    return _strip_bare_headings(before) if last.strip() in _HEADINGS else text.strip()
+    if last.strip() in _HEADINGS:
+        return _strip_bare_headings(before)
+    return text.strip()
 
 
 def iterate_docstrings(
     name: str, distribution: Distribution, max_length: int
 ) -> Iterator[PackageText]:
-    """Stream the docstrings of a distribution, by file in the order of hashes, so that any prefix is a fair sample.
+    """Stream the docstrings of a distribution, by file in the order of hashes.
 
-    Files are read as the iterator proceeds. Tests, vendored and generated files are left out.
+    So any prefix is a fair sample. Files are read as the iterator proceeds. Tests, vendored and
+    generated files are left out.
 
     Args:
         name: Name of the distribution, from :func:`list_distributions`.
@@ -123,49 +134,58 @@ def iterate_docstrings(
     files = [file for file in modules if not _SKIPPED.search(file) and not _GENERATED.search(file)]
     for file in sorted(files, key=text_digest):
         for qualname, text in _file_docstrings(file, distribution):
-            yield PackageText(
-                f"{name}/{file}:{qualname}", name, file, "docstring", clean(text, max_length)
-            )
+            text_id = f"{name}/{file}:{qualname}"
+            yield PackageText(text_id, name, file, "docstring", clean(text, max_length))
 
 
 def _file_docstrings(file: str, distribution: Distribution) -> list[tuple[str, str]]:
-    # A list of names and raw texts, not a generator, which would hold the syntax tree in memory
-    # while it waits.
-    path = Path(str(distribution.locate_file(file)))
-    try:
-        source = path.read_bytes() if path.stat().st_size <= LARGEST_FILE else b""
-        if (b'"""' not in source and b"'''" not in source) or _GENERATED_HEADER.search(
-            source[:400]
-        ):
-            return []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)
-            tree = ast.parse(source)
-    except (OSError, SyntaxError, ValueError, RecursionError):
+    """Return the name and the raw text of each docstring of a file.
+
+    It is a list, not a generator, which would hold the syntax tree in memory while it waits.
+    """
+    tree = _parse_module(Path(str(distribution.locate_file(file))))
+    if tree is None:
         return []
     docstrings: list[tuple[str, str]] = []
     definitions: Counter[str] = Counter()
-    stack: list[tuple[str, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]] = [
-        ("", tree)
-    ]
+    stack: list[tuple[str, _Documented]] = [("", tree)]
     while stack:
         prefix, node = stack.pop()
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 stack.append((f"{prefix}{child.name}.", child))
-        if text := ast.get_docstring(node, clean=False):
+        text = ast.get_docstring(node, clean=False)
+        if text:
             name = prefix.rstrip(".") or "module"
             definitions[name] += 1
-            docstrings.append(
-                (name if definitions[name] == 1 else f"{name} ({definitions[name]})", text)
-            )
+            if definitions[name] > 1:
+                name = f"{name} ({definitions[name]})"
+            docstrings.append((name, text))
     return docstrings
+
+
+def _parse_module(path: Path) -> ast.Module | None:
+    """Parse a file; return None if it has no docstring, is generated or cannot be parsed."""
+    try:
+        if path.stat().st_size > LARGEST_FILE:
+            return None
+        source = path.read_bytes()
+        has_docstring = b'"""' in source or b"'''" in source
+        if not has_docstring or _GENERATED_HEADER.search(source[:400]):
+            return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            return ast.parse(source)
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
 
 
 def iterate_package_texts(
     name: str, distribution: Distribution, max_length: int
 ) -> Iterator[PackageText]:
-    """Stream the README of a distribution, under its name, and its licences, under the name ``licences``.
+    """Stream the README and the licences of a distribution.
+
+    The README is a text of the distribution; licences are texts of one named ``licences``.
 
     Args:
         name: Name of the distribution, from :func:`list_distributions`.
@@ -181,16 +201,19 @@ def iterate_package_texts(
             text = Path(str(distribution.locate_file(file))).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             continue
-        yield PackageText(
-            f"{name}/{file.as_posix()}", "licences", "", "licence", clean(text, max_length)
-        )
+        text_id = f"{name}/{file.as_posix()}"
+        yield PackageText(text_id, "licences", "", "licence", clean(text, max_length))
 
 
 def list_distributions() -> dict[str, Distribution]:
-    """List the installed distributions by lower-case name, sorted; of two with one name, the one Python imports."""
+    """List the installed distributions by lower-case name, sorted.
+
+    Of two with one name, it is the one that Python imports.
+    """
     by_name: dict[str, Distribution] = {}
     for distribution in distributions():
-        by_name.setdefault(str(distribution.metadata["Name"] or "").lower(), distribution)
+        name = str(distribution.metadata["Name"] or "").lower()
+        by_name.setdefault(name, distribution)
     return {name: by_name[name] for name in sorted(by_name) if name}
 
 

@@ -1,4 +1,4 @@
-"""Read the first documents of every file, and estimate from their size how many there are in all."""
+"""Read the first documents of every file, and estimate the number of all from their size."""
 
 import zlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from dana.core.storage import file_size, pyarrow_source
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
-from dana.corpus.sources import File, expand, find_files, format_of
+from dana.corpus.sources import File, Source, expand, find_files, format_of
 
 RECORD_SHARE = 1.05  # size of a record relative to that of its text
 
@@ -36,7 +36,9 @@ def sample_documents(
     """
     for dataset in filter(is_hub, sources):
         raise ConfigError(f"{dataset}: is streamed, so its size is unknown; name files")
-    files = [(source, file) for source in find_files(sources, out) for file in expand(source)]
+    files: list[tuple[Source, File]] = []
+    for source in find_files(sources, out):
+        files += [(source, file) for file in expand(source)]
     count_per_file = max(1, count // len(files))
     documents: list[Document] = []
     total = 0.0
@@ -54,7 +56,7 @@ def sample_documents(
 
 
 def _count_documents(file: File, head: Sequence[Document]) -> float:
-    """Count the rows of a Parquet file; estimate the documents of another from the size of its head."""
+    """Count the rows of a Parquet file; estimate those of another from the size of its head."""
     if format_of(file) == ".parquet":
         return pq.read_metadata(pyarrow_source(file)).num_rows
     text = "\n".join(document.text for document in head).encode("utf-8", "replace")

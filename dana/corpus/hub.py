@@ -32,7 +32,8 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 FILE_URL = re.compile(
     r"hf://(datasets/|spaces/|models/|)([^/@]+/[^/@]+)(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?(/.*)"
 )
-REVISIONS, ROWS = "revisions.json", "hub-rows"
+REVISIONS = "revisions.json"
+ROWS = "hub-rows"
 ROWS_AT_ONCE = 10_000
 END_OF_STREAM = {"ended": True}  # stored in place of the state of a stream
 
@@ -61,32 +62,39 @@ def _parse_name(source: str) -> tuple[str, str, str | None, str]:
     name, separator, revision = name.partition("@")
     is_valid = bool(name.strip()) and bool(revision.strip()) == bool(separator)
     require(is_valid, "source", source, FORM)
-    return (
-        name,
-        revision,
-        (parts[0] or None if parts else None),
-        (parts[1] if len(parts) > 1 else "train"),
-    )
+    config = None
+    split = "train"
+    if parts:
+        config = parts[0] or None
+    if len(parts) > 1:
+        split = parts[1]
+    return name, revision, config, split
 
 
 def pin(source: str, run: Path) -> HubSet:
-    """Pin a data set to the commit of its revision. The Hub is asked once; the run's folder stores the commit.
+    """Pin a data set to the commit of its revision.
+
+    The Hub is asked once; the run's folder stores the commit.
 
     Raises:
         ConfigError: If `source` is not of the form :data:`FORM`.
         DataError: If the Hub has no such data set or revision, or cannot be reached.
     """
     name, revision, _, _ = _parse_name(source)
-    commit = "" if Path(name).exists() else _commit("dataset", name, revision, run, source)
-    return HubSet(source, commit, run / ROWS / fingerprint([source, commit]) if commit else None)
+    if Path(name).exists():
+        return HubSet(source, "", None)
+    commit = _commit("dataset", name, revision, run, source)
+    return HubSet(source, commit, run / ROWS / fingerprint([source, commit]))
 
 
 def forget_rows(sources: Iterable[object]) -> None:
     """Remove the rows stored while data sets were read."""
-    for rows in (source.rows for source in sources if isinstance(source, HubSet) and source.rows):
-        rmtree(rows, ignore_errors=True)
+    for source in sources:
+        if not isinstance(source, HubSet) or source.rows is None:
+            continue
+        rmtree(source.rows, ignore_errors=True)
         with suppress(OSError):  # it holds rows of another data set, or does not exist
-            rows.parent.rmdir()
+            source.rows.parent.rmdir()
 
 
 def pin_url(url: str, run: Path) -> str:
@@ -107,25 +115,27 @@ def _commit(kind: str, name: str, revision: str, run: Path, source: str) -> str:
     """Look up the commit of a revision, in the run's folder or else on the Hub."""
     if COMMIT.fullmatch(revision):
         return revision
-    path, key = run / REVISIONS, f"{kind}s/{name}@{revision or 'main'}"
+    path = run / REVISIONS
+    key = f"{kind}s/{name}@{revision or 'main'}"
     commits = read_json(path) if path.is_file() else {}
-    if key not in commits:
-        from huggingface_hub import HfApi
+    if key in commits:
+        return commits[key]
+    from huggingface_hub import HfApi
 
-        info = with_retries(
-            lambda: HfApi().repo_info(name, repo_type=kind, revision=revision or None), source
-        )
-        commits[key] = str(info.sha)
-        write_json(path, commits)
-        log.info("input     %s: commit %s, stored in %s", source, commits[key], path)
+    info = with_retries(
+        lambda: HfApi().repo_info(name, repo_type=kind, revision=revision or None), source
+    )
+    commits[key] = str(info.sha)
+    write_json(path, commits)
+    log.info("input     %s: commit %s, stored in %s", source, commits[key], path)
     return commits[key]
 
 
 def is_hub(source: object) -> bool:
     """Return True for a data set of the Hub; the URL of a file there (``hf://``) is none."""
-    return isinstance(source, HubSet) or (
-        isinstance(source, str) and source.startswith(HUB) and not is_url(source)
-    )
+    if isinstance(source, HubSet):
+        return True
+    return isinstance(source, str) and source.startswith(HUB) and not is_url(source)
 
 
 def read_hub(source: str | HubSet) -> Iterator[Record]:
@@ -151,13 +161,16 @@ def read_hub(source: str | HubSet) -> Iterator[Record]:
 def _rows(source: str | HubSet) -> Iterator[dict[str, Any]]:
     """Stream all rows: the stored ones first, then the rest of the data set."""
     name, revision, config, split = _parse_name(str(source))
-    folder, state = None, None
+    folder = None
     if isinstance(source, HubSet):
-        folder, revision = source.rows, source.commit
-    for part in sorted(folder.glob("*.json.gz")) if folder else ():
-        content = json.loads(gzip.decompress(part.read_bytes()))
-        state = content["state"]
-        yield from content["rows"]
+        folder = source.rows
+        revision = source.commit
+    state = None  # of the stream, after the stored rows
+    if folder is not None:
+        for part in sorted(folder.glob("*.json.gz")):
+            content = json.loads(gzip.decompress(part.read_bytes()))
+            state = content["state"]
+            yield from content["rows"]
     if state == END_OF_STREAM:
         return
     from datasets import load_dataset
@@ -179,7 +192,12 @@ def _rows(source: str | HubSet) -> Iterator[dict[str, Any]]:
 def _store_rows(
     folder: Path | None, rows: list[dict[str, Any]], state: dict[str, Any]
 ) -> Path | None:
-    """Store rows; return None if JSON cannot represent them (dates, pictures): such data sets start over."""
+    """Store rows, and return their folder.
+
+    Returns:
+        The folder; None if JSON cannot represent the rows (dates, pictures). Such data sets start
+        over after an interruption.
+    """
     if folder is None:
         return None
     try:
@@ -189,6 +207,7 @@ def _store_rows(
     except (TypeError, ValueError):
         return None
     folder.mkdir(parents=True, exist_ok=True)
-    with temp_file(folder / f"{len(list(folder.glob('*.json.gz'))):06d}.json.gz") as temporary:
+    number = len(list(folder.glob("*.json.gz")))
+    with temp_file(folder / f"{number:06d}.json.gz") as temporary:
         temporary.write_bytes(gzip.compress(text.encode(), 1, mtime=0))
     return folder

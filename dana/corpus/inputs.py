@@ -1,4 +1,4 @@
-"""Define the records of input files and the settings that turn them into documents: fields, layout of plain text."""
+"""Define the records of input files and the settings that turn them into documents."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
@@ -12,12 +12,17 @@ SEPARATORS = {",": "comma", "\t": "tab", ";": "semicolon", "|": "bar"}  # charac
 
 
 def field_at(fields: dict[str, Any], name: str) -> Any:
-    """Look up a field by name, or by the path through nested ones (``meta.title``); return MISSING if there is none."""
+    """Look up a field by name, or by the path through nested ones (``meta.title``).
+
+    Returns:
+        Its value; MISSING if there is no such field.
+    """
     if name in fields:
         return fields[name]
     first, dot, path_inside = name.partition(".")
-    inner = fields.get(first) if dot else None
-    return field_at(inner, path_inside) if isinstance(inner, dict) else MISSING
+    if not dot or not isinstance(fields.get(first), dict):
+        return MISSING
+    return field_at(fields[first], path_inside)
 
 
 @dataclass(frozen=True)
@@ -75,8 +80,8 @@ class Inputs:
     """Encoding of the text; null is UTF-8 or what the byte-order mark says, and cp1252 for lines
     that are neither."""
     separator: str | None = None
-    """Character between the cells of a table, or its name: comma, tab, semicolon, bar; null finds one
-    of these."""
+    """Character between the cells of a table, or its name: comma, tab, semicolon, bar; null finds
+    one of these."""
     quotes: bool | None = None
     """Whether quotation marks enclose cells of a table; null looks."""
     header: bool | None = None
@@ -102,11 +107,13 @@ class Inputs:
     @property
     def mark(self) -> str | None:
         """The character between the cells of a table, if it is said."""
-        named = {name: mark for mark, name in SEPARATORS.items()}
-        return None if self.separator is None else named.get(self.separator, self.separator)
+        if self.separator is None:
+            return None
+        mark_of_name = {name: mark for mark, name in SEPARATORS.items()}
+        return mark_of_name.get(self.separator, self.separator)
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings that differ from the defaults, for a fingerprint; empty if none does."""
+        """Return the settings that differ from the defaults, for a fingerprint."""
         defaults = asdict(Inputs())
         changes = {key: value for key, value in asdict(self).items() if value != defaults[key]}
         return {"inputs": changes} if changes else {}

@@ -19,7 +19,10 @@ NEAR_END = 8  # characters: an error there may be the end of what was read so fa
 
 
 def read_json(path: File, lines: Lines) -> Iterator[Record]:
-    """Stream the records of JSON: one per line, per element of an array, or per object over lines."""
+    """Stream the records of JSON.
+
+    There is one per line, per element of an array, or per object over several lines.
+    """
     stream = iter(lines)
     first: list[tuple[int, str]] = []
     starts: list[str] = []  # the first lines that are not empty
@@ -38,7 +41,10 @@ def read_json(path: File, lines: Lines) -> Iterator[Record]:
 
 
 def _is_array(starts: list[str]) -> bool:
-    """Return whether JSON is one array, by its first lines; a line that is none may begin JSON lines, too."""
+    """Return whether JSON is one array, by its first lines.
+
+    A line that begins with a bracket may be one of JSON lines, too.
+    """
     if not starts or not starts[0].startswith("["):
         return False
     if len(starts) > 1 and _is_value(starts[0]):
@@ -48,7 +54,10 @@ def _is_array(starts: list[str]) -> bool:
 
 
 def _rows_of(value: Any) -> list[Any]:
-    """Return the rows of a value that is alone in its file: itself, or of an object of one list, its elements."""
+    """Return the rows of a value that is alone in its file.
+
+    An object of one list of objects stands for the elements of the list; else the value is the row.
+    """
     if isinstance(value, dict) and len(value) == 1:
         (rows,) = value.values()
         if isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows):
@@ -73,8 +82,13 @@ def _is_value(line: str) -> bool:
 
 
 def is_json_start(line: str) -> bool:
-    """Return whether the first line of a text is that of JSON: an object, or the beginning of one or of an array."""
-    return line in ("{", "[") or line.startswith("[{") or (line[:1] == "{" and _is_value(line))
+    """Return whether the first line of a text is that of JSON.
+
+    It is an object, or the beginning of one or of an array.
+    """
+    if line in ("{", "[") or line.startswith("[{"):
+        return True
+    return line.startswith("{") and _is_value(line)
 
 
 def is_json_lines(head: bytes) -> bool:
@@ -101,7 +115,8 @@ def parse_json_lines(path: File, lines: Lines) -> Iterator[Record]:
         else:
             if not isinstance(value, dict):
                 problem = f"expected a JSON object, got {type(value).__name__}"
-        yield Record(origin, number, {} if problem else value, problem)
+        fields = {} if problem else value
+        yield Record(origin, number, fields, problem)
 
 
 class _Values:
@@ -118,12 +133,14 @@ class _Values:
         """Stream the values as records, numbered from 1; an error loses the rest."""
         number = 0
         try:
-            for value in self._elements() if is_array else self._objects():
+            values = self._elements() if is_array else self._objects()
+            for value in values:
                 number += 1
-                problem = ""
-                if not isinstance(value, dict):
+                if isinstance(value, dict):
+                    yield Record(self._origin, number, value)
+                else:
                     problem = f"expected a JSON object, got {type(value).__name__}"
-                yield Record(self._origin, number, {} if problem else value, problem)
+                    yield Record(self._origin, number, {}, problem)
         except (ValueError, RecursionError) as error:
             yield Record(self._origin, number + 1, {}, f"not JSON: {error}", rest_lost=True)
 

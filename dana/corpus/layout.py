@@ -1,4 +1,4 @@
-"""Find how delimited text is laid out: separator, quotes, header, and lines before it that are no rows.
+"""Find how delimited text is laid out: separator, quotes, header, and lines before the header.
 
 The first thousand lines decide. What :class:`dana.corpus.inputs.Inputs` says is not looked for.
 """
@@ -8,6 +8,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 from dana.core.errors import Damage
@@ -70,8 +71,10 @@ class Layout:
         if self.separator == NO_SEPARATOR:
             words.append("one column")
         if not self.has_header:
-            last = f" to {len(self.names)}" if len(self.names) > 1 else ""
-            words.append(f"no header: columns 1{last}")
+            columns = "columns 1"
+            if len(self.names) > 1:
+                columns += f" to {len(self.names)}"
+            words.append(f"no header: {columns}")
         if self.skipped:
             words.append(f"{self.skipped} lines before the header left out ({self.lead!r})")
         return "; ".join(words)
@@ -103,10 +106,11 @@ def find_layout(
     marks = sorted(SEPARATORS, key=lambda mark: (mark == "\t") != is_tsv)
     marks.append(NO_SEPARATOR)
     skipped = inputs.skip_lines or 0
-    hint = EXCEL_HINT.fullmatch(sample[0][1].strip("\r\n")) if sample else None
-    if hint and not skipped:
-        skipped = 1
-        marks = [hint[1]]
+    if sample and not skipped:
+        hint = EXCEL_HINT.fullmatch(sample[0][1].strip("\r\n"))
+        if hint:
+            skipped = 1
+            marks = [hint[1]]
     if inputs.mark is not None:
         marks = [inputs.mark]
     best = _best_reading(sample[skipped:], is_cut, marks, wanted, inputs)
@@ -116,7 +120,9 @@ def find_layout(
     if best.mark == "\t" and inputs.quotes is None:
         has_quotes = has_quotes and _encloses(sample[skipped:], best.rows, is_cut)
     before = skipped
-    lead = sample[0][1].strip() if before else ""
+    lead = ""
+    if skipped:
+        lead = sample[0][1].strip()
     if best.guess.start:
         first_line = best.rows[best.guess.start].line
         before = next(at for at, (line, _) in enumerate(sample) if line == first_line)
@@ -125,7 +131,10 @@ def find_layout(
 
 
 class _Reading(NamedTuple):
-    """A sample as it is read by one separator, in quotes or not; the least :attr:`order` is the best."""
+    """A sample as it is read by one separator, in quotes or not.
+
+    The reading with the least :attr:`order` is the best.
+    """
 
     order: tuple[Any, ...]
     mark: str
@@ -146,7 +155,10 @@ def _best_reading(
     wanted: Sequence[str],
     inputs: Inputs,
 ) -> _Reading | None:
-    """Read a sample by each separator, in quotes and not, and return the best reading; None if there is no row."""
+    """Read a sample by each separator, in quotes and not, and return the best reading.
+
+    It is None if there is no row.
+    """
     has_marks = any('"' in line for _, line in sample)
     quotes = [True, False] if has_marks else [True]
     if inputs.quotes is not None:
@@ -173,8 +185,8 @@ def _best_reading(
                 -len(rows),
                 not has_quotes,
             )
-            reading = _Reading(order, mark, has_quotes, guess, rows)
-            best = reading if best is None else min(best, reading, key=lambda one: one.order)
+            if best is None or order < best.order:
+                best = _Reading(order, mark, has_quotes, guess, rows)
         if best is not None and best.mark == mark and best.is_perfect:
             break
     return best
@@ -183,7 +195,11 @@ def _best_reading(
 def layout_of_cells(
     rows: Sequence[Sequence[str]], wanted: Sequence[str], inputs: Inputs
 ) -> tuple[Layout, int] | None:
-    """Find the header of rows that are cells already, as those of a sheet; return it and its row's place."""
+    """Find the header of rows that are cells already, as those of a sheet.
+
+    Returns:
+        The layout, and the place of the header's row; None if no row has a filled cell.
+    """
     skipped = inputs.skip_lines or 0
     numbered = [Row(number, [*cells]) for number, cells in enumerate(rows, 1)]
     filled = [row for row in numbered[skipped:] if any(map(str.strip, row.cells))]
@@ -191,7 +207,9 @@ def layout_of_cells(
     if guess is None:
         return None
     first = filled[guess.start].line - 1
-    lead = " ".join(rows[0]).strip() if first else ""
+    lead = ""
+    if first:
+        lead = " ".join(rows[0]).strip()
     return guess.layout(NO_SEPARATOR, False, first, lead[:60]), first
 
 
@@ -215,16 +233,21 @@ def _sample(lines: Lines) -> tuple[list[tuple[int, str]], bool]:
 def _rows_of_sample(sample: Lines, separator: str, has_quotes: bool, is_cut: bool) -> list[Row]:
     """Parse a sample; of one that is cut, the last row may be, too, and is left out."""
     rows = [Row(*row) for row in parse_rows(sample, separator, has_quotes, is_cut)]
-    return rows[:-1] if is_cut and len(rows) > 1 else rows
+    if is_cut and len(rows) > 1:
+        return rows[:-1]
+    return rows
 
 
 def _spans_lines(best: _Reading | None) -> bool:
     """Return whether a reading in quotes has cells of several lines."""
-    return best is not None and any("\n" in cell for row in best.rows for cell in row.cells)
+    if best is None:
+        return False
+    cells = chain.from_iterable(row.cells for row in best.rows)
+    return any("\n" in cell for cell in cells)
 
 
 def _has_pairs(rows: Sequence[Row]) -> bool:
-    """Return whether quotation marks mostly come in pairs around separators, so that they are no text."""
+    """Return whether quotation marks mostly come in pairs around separators: they are no text."""
     opening = 0
     paired = 0
     for row in rows:
@@ -259,7 +282,10 @@ def parse_rows(
 
 
 class _RowParser:
-    """Parses delimited text, and goes back to the second line of a row whose quotes do not match."""
+    """A parser of delimited text that reads the lines of a row with unmatched quotes again.
+
+    It goes back to the second line of such a row.
+    """
 
     def __init__(self, lines: Lines, separator: str, has_quotes: bool) -> None:
         csv.field_size_limit(MOST_CHARACTERS)
@@ -344,14 +370,14 @@ class _Guess(NamedTuple):
         """Make the layout."""
         _check_names(self.names)
         return Layout(
-            mark,
-            has_quotes,
-            self.names,
-            self.has_header,
-            skipped,
-            self.has_empty_end,
-            lead,
-            self.wrong == 0,
+            separator=mark,
+            has_quotes=has_quotes,
+            names=self.names,
+            has_header=self.has_header,
+            skipped=skipped,
+            has_empty_end=self.has_empty_end,
+            lead=lead,
+            is_even=self.wrong == 0,
         )
 
     @classmethod
@@ -361,37 +387,60 @@ class _Guess(NamedTuple):
         """Read the first rows; None if there is none."""
         if not rows:
             return None
-        counts = Counter(len(row.cells) for row in rows)
-        usual = max(counts, key=lambda width: (counts[width], width))
-        start = _leading_rows(rows, usual, wanted, is_sheet) if inputs.skip_lines is None else 0
-        if start:
-            left = [row for row in rows[start:] if len(row.cells) != usual]
-            start = start if len(left) <= MOST_WRONG * (len(rows) - start) else 0
+        start = 0
+        if inputs.skip_lines is None:
+            start = _start_of_table(rows, wanted, is_sheet)
         first = [cell.strip() for cell in rows[start].cells]
         if not first:
             return None
         others = [row.cells for row in rows[start + 1 :]]
-        has_wanted = bool({*wanted} & {*first})
-        has_header = _has_header(rows[start].cells, others, wanted)
-        if inputs.header is not None:
-            has_header = inputs.header
+        has_header = inputs.header
+        if has_header is None:
+            has_header = _has_header(rows[start].cells, others, wanted)
         has_empty_end = False
-        if not has_header:
+        if has_header:
+            has_wanted = bool({*wanted} & {*first})
+            names, has_empty_end = _names_by_header(first, others)
+        else:
             names = [str(number) for number in range(1, len(first) + 1)]
             has_wanted = bool({*wanted} & {*names})
             if len(names) == 1 and wanted:
                 names = [wanted[0]]
-        else:
-            is_longer = bool(others) and all(len(cells) == len(first) + 1 for cells in others)
-            if is_longer and len(first) > 1:
-                has_empty_end = all(not cells[-1].strip() for cells in others)
-                has_numbers = all(cells[0] == str(row) for row, cells in enumerate(others, 1))
-                # R numbers the rows in a column without a name.
-                first = ["", *first] if has_numbers and not has_empty_end else first
-            names = [name or str(number) for number, name in enumerate(first, 1)]
         expected = len(names) + has_empty_end
         wrong = sum(len(cells) != expected for cells in others) / max(1, len(others))
         return cls(start, tuple(names), has_header, has_wanted, wrong, has_empty_end)
+
+
+def _names_by_header(first: list[str], others: Sequence[Sequence[str]]) -> tuple[list[str], bool]:
+    """Name the columns below a header.
+
+    Args:
+        first: The cells of the header, without white space at their ends.
+        others: The cells of the other rows.
+
+    Returns:
+        The names, and whether each row ends in an empty cell that the header lacks.
+    """
+    has_empty_end = False
+    is_longer = bool(others) and all(len(cells) == len(first) + 1 for cells in others)
+    if is_longer and len(first) > 1:
+        has_empty_end = all(not cells[-1].strip() for cells in others)
+        has_numbers = all(cells[0] == str(row) for row, cells in enumerate(others, 1))
+        if has_numbers and not has_empty_end:
+            first = ["", *first]  # R numbers the rows in a column without a name
+    names = [name or str(number) for number, name in enumerate(first, 1)]
+    return names, has_empty_end
+
+
+def _start_of_table(rows: Sequence[Row], wanted: Sequence[str], is_sheet: bool) -> int:
+    """Return the place of the first row of the table; 0 where what follows is too uneven."""
+    counts = Counter(len(row.cells) for row in rows)
+    usual = max(counts, key=lambda width: (counts[width], width))
+    start = _leading_rows(rows, usual, wanted, is_sheet)
+    odd = sum(len(row.cells) != usual for row in rows[start:])
+    if odd > MOST_WRONG * (len(rows) - start):
+        return 0
+    return start
 
 
 def _leading_rows(rows: Sequence[Row], usual: int, wanted: Sequence[str], is_sheet: bool) -> int:
@@ -422,15 +471,18 @@ def _leading_rows(rows: Sequence[Row], usual: int, wanted: Sequence[str], is_she
 def _has_header(
     first: Sequence[str], others: Sequence[Sequence[str]], wanted: Sequence[str]
 ) -> bool:
-    """Return whether the first row holds names: those that are wanted, or none that comes again in its column."""
+    """Return whether the first row holds names.
+
+    It does if it has a name that is wanted, or if no cell of it comes again in its column.
+    """
     if {*wanted} & {cell.strip() for cell in first}:
         return True
     if wanted and all(name.isdecimal() for name in wanted):  # of a table without a header
         return False
-    return not any(
-        cell.strip() and any(row[place] == cell for row in others if place < len(row))
-        for place, cell in enumerate(first)
-    )
+    for place, cell in enumerate(first):
+        if cell.strip() and any(row[place] == cell for row in others if place < len(row)):
+            return False
+    return True
 
 
 def _check_names(names: Sequence[str]) -> None:

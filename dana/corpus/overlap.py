@@ -1,4 +1,4 @@
-"""Find text overlap by runs of words: n-grams shared with evaluation texts, and near duplicates of documents.
+"""Find n-grams shared with evaluation texts, and near duplicates of documents, by runs of words.
 
 Texts are reduced to their words (NFKC, lower case, runs of word characters), so punctuation, case
 and line ends make no difference. Every run of n words gets a 64-bit rolling hash, in one numpy pass
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from importlib.util import find_spec
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -30,14 +30,15 @@ COMMON = 500  # shingles of more documents are ignored as boilerplate, which als
 ROWS_AT_ONCE = 256
 MINHASH_SHINGLE = 5  # words
 PERMUTATIONS = 128  # the standard error of an estimate is at most 0.044
-FALSE_POSITIVES, FALSE_NEGATIVES = (
-    0.1,
-    0.9,
-)  # weights in the choice of bands; a false positive costs one comparison
+# Weights in the choice of bands; a false positive costs one comparison.
+FALSE_POSITIVES = 0.1
+FALSE_NEGATIVES = 0.9
 SHINGLES_AT_ONCE = 4096  # a text of 10 MB would otherwise need a matrix of a gigabyte
 _BASE = 0x9E3779B97F4A7C15  # 5 mod 8, so that its powers modulo 2^64 repeat as late as they can
-_SPACE, _NEWLINE = 32, 10
-_FILTER_BITS = 24  # of a hash: a table of 16 MB, which rejects 94 % of missing hashes if the index has a million
+_SPACE = 32
+_NEWLINE = 10
+# Of a hash: a table of 16 MB, which rejects 94 % of missing hashes if the index has a million.
+_FILTER_BITS = 24
 
 
 class Overlap(NamedTuple):
@@ -108,40 +109,53 @@ class OverlapIndex:
         lines: list[str] = []
         codes: list[int] = []
         for code, task in enumerate(texts):
-            distinct = dict.fromkeys(
-                line for text in texts[task] for line in _lines(text, ngram, sentence, language)
-            )
+            distinct: dict[str, None] = {}  # a set in the order of the texts
+            for text in texts[task]:
+                distinct.update(dict.fromkeys(_lines(text, ngram, sentence, language)))
             lines += distinct
             codes += [code] * len(distinct)
         block = _Block.from_lines(lines)
-        starts, ends, rows = runs = block.shingles(ngram, sentence)
-        hashes, owners = block.hash_runs(runs), np.array(codes, dtype=np.int32)[rows]
-        order = np.lexsort((starts, owners, hashes))
-        first = order[
-            _first_of_equals(block.blob, hashes[order], owners[order], starts[order], ends[order])
-        ]
+        runs = block.shingles(ngram, sentence)
+        hashes = block.hash_runs(runs)
+        owners = np.array(codes, dtype=np.int32)[runs.rows]
+        order = np.lexsort((runs.starts, owners, hashes))
+        is_first = _first_of_equals(
+            block.blob, hashes[order], owners[order], runs.starts[order], runs.ends[order]
+        )
+        kept = order[is_first]
         prefixes = np.zeros(1 << _FILTER_BITS, dtype=bool)
         prefixes[hashes >> np.uint64(64 - _FILTER_BITS)] = True
-        columns = hashes, starts, (ends - starts).astype(np.int32), owners
-        hashes, starts, sizes, owners = (column[first] for column in columns)
         return cls(
-            tuple(texts), ngram, sentence, block.blob, hashes, starts, sizes, owners, prefixes
+            tasks=tuple(texts),
+            ngram=ngram,
+            sentence=sentence,
+            blob=block.blob,
+            hashes=hashes[kept],
+            starts=runs.starts[kept],
+            sizes=(runs.ends - runs.starts).astype(np.int32)[kept],
+            codes=owners[kept],
+            prefixes=prefixes,
         )
 
     def find(self, texts: Sequence[str]) -> list[Overlap]:
-        """Find the first run that each text shares with each task, in order of text and task. O(characters).
+        """Find the first run that each text shares with each task. O(characters).
 
         Args:
             texts: A block of texts; the working memory is some 60 times their size.
+
+        Returns:
+            The runs, in order of text and task.
         """
         block = _Block.from_lines([words(text) for text in texts])
+        # By text and task: where the run begins, and the run.
         first: dict[tuple[int, int], tuple[int, Overlap]] = {}
         for size in block.sizes(self.sentence, self.ngram):
             is_ngram = size == 2 * self.ngram - 1
             kind: Literal["ngram", "sentence"] = "ngram" if is_ngram else "sentence"
             runs = block.runs(size)
             for number, entry in self._candidates(block.hash_runs(runs)):
-                start, row = int(runs.starts[number]), int(runs.rows[number])
+                start = int(runs.starts[number])
+                row = int(runs.rows[number])
                 run = block.blob[start : runs.ends[number]]
                 for code in self._tasks_with(entry, run):
                     if (row, code) not in first or start < first[row, code][0]:
@@ -152,14 +166,19 @@ class OverlapIndex:
         return [first[key][1] for key in sorted(first)]
 
     def _candidates(self, hashes: np.ndarray) -> Iterator[tuple[int, int]]:
-        """List the positions of the hashes that the index holds, each with the first entry of that hash."""
+        """List the positions of the hashes that the index holds, with the first entry of each."""
         numbers = np.flatnonzero(self.prefixes[hashes >> np.uint64(64 - _FILTER_BITS)])
         entries = np.searchsorted(self.hashes, hashes[numbers])
         matches = np.flatnonzero(self.hashes.take(entries, mode="clip") == hashes[numbers])
         return zip(numbers[matches].tolist(), entries[matches].tolist(), strict=True)
 
     def _tasks_with(self, entry: int, run: bytes) -> Iterator[int]:
-        """Stream the tasks that have exactly these words, from the first entry with their hash on."""
+        """Stream the tasks that have exactly these words.
+
+        Args:
+            entry: The first entry with the hash of the words.
+            run: The words.
+        """
         key = self.hashes[entry]
         while entry < self.hashes.size and self.hashes[entry] == key:
             start = int(self.starts[entry])
@@ -169,7 +188,10 @@ class OverlapIndex:
 
 
 def _lines(text: str, ngram: int, sentence: int, language: str) -> Iterator[str]:
-    """Stream the words of the text, then of each sentence that is long enough to count and too short for an n-gram."""
+    """Stream the words of a text, then those of its short sentences.
+
+    They are the sentences that are long enough to count and too short for an n-gram.
+    """
     text_words = words(text)
     if _count_words(text_words) >= min(ngram, sentence):
         yield text_words
@@ -180,7 +202,10 @@ def _lines(text: str, ngram: int, sentence: int, language: str) -> Iterator[str]
 
 
 def _count_words(line: str) -> int:
-    """Count the words of a line of words; two characters of a script without spaces are one, rounded up."""
+    """Count the words of a line of words.
+
+    Two characters of a script without spaces are one word, rounded up.
+    """
     count = line.count(" ") + 1
     if line.isascii() or not has_unspaced(line):
         return count
@@ -189,21 +214,28 @@ def _count_words(line: str) -> int:
 
 
 def _half_words(lines: Sequence[str]) -> np.ndarray | None:
-    """Return the length of each word in half words: 1 for a character of a script without spaces, else 2.
+    """Return the length of each word in half words.
 
-    Returns None if all are 2.
+    Returns:
+        1 for a character of a script without spaces, else 2; None if all are 2.
     """
     if not any(not line.isascii() and has_unspaced(line) for line in lines):
         return None
-    return np.array([2 - begins_unspaced(word) for line in lines for word in line.split()])
+    halves: list[int] = []
+    for line in lines:
+        halves += [2 - begins_unspaced(word) for word in line.split()]
+    return np.array(halves)
 
 
 def _first_of_equals(
     blob: bytes, hashes: np.ndarray, owners: np.ndarray, starts: np.ndarray, ends: np.ndarray
 ) -> np.ndarray:
-    """Mark the runs, sorted by hash and owner, whose words differ from the run before: bool of shape (runs,).
+    """Mark the runs, sorted by hash and owner, whose words differ from those of the run before.
 
     Otherwise a text that an evaluation split repeats would be compared that many times.
+
+    Returns:
+        bool of shape (runs,).
     """
     first = np.ones(hashes.size, dtype=bool)
     alike = (hashes[1:] == hashes[:-1]) & (owners[1:] == owners[:-1])
@@ -242,24 +274,30 @@ class _Block:
         blob = "".join(f"{line}\n" for line in lines).encode()
         codes = np.frombuffer(blob, dtype=np.uint8)
         ends = np.flatnonzero(codes <= _SPACE)
-        starts, line_ends = np.concatenate([[0], ends + 1])[: ends.size], codes[ends] == _NEWLINE
+        starts = np.concatenate([[0], ends + 1])[: ends.size]
+        line_ends = codes[ends] == _NEWLINE
         rows = np.cumsum(line_ends) - line_ends
         nonempty = ends > starts  # a text without words is an empty line
+        every_word = _Runs(starts[nonempty], ends[nonempty], rows[nonempty])
+        powers, _ = _powers(codes.size)
         prefix = np.zeros(codes.size + 1, dtype=np.uint64)
-        np.cumsum(codes * _powers(codes.size)[0][: codes.size], out=prefix[1:])
-        every = _Runs(starts[nonempty], ends[nonempty], rows[nonempty])
-        return cls(blob, every, _half_words(lines), prefix)
+        np.cumsum(codes * powers[: codes.size], out=prefix[1:])
+        return cls(blob, every_word, _half_words(lines), prefix)
 
     def sizes(self, shortest: int, longest: int) -> list[int]:
-        """Return the sizes of runs of `shortest` to `longest` words, in half words, that differ in this block.
+        """Return the sizes, in half words, of runs of `shortest` to `longest` words.
 
-        A run of n words has 2 n - 1 half words or more; whole words have no other sizes than these.
+        They are the sizes that differ in this block. A run of n words has 2 n - 1 half words or
+        more; whole words have no other sizes than these.
         """
         step = 2 if self.halves is None else 1
         return list(range(2 * min(shortest, longest) - 1, 2 * longest, step))
 
     def runs(self, size: int) -> _Runs:
-        """Return the run from each word on that first reaches `size` half words, where the line has as many."""
+        """Return the run from each word on that first reaches `size` half words.
+
+        Where the rest of the line has fewer, there is no run.
+        """
         starts, ends, rows = self.words
         if self.halves is None:
             last = (size + 1) // 2 - 1
@@ -274,20 +312,29 @@ class _Block:
         return _Runs(starts[first_words], ends[last_words[inside]], rows[first_words])
 
     def shingles(self, length: int, shortest: int) -> _Runs:
-        """Return every run of `length` words within a line, and whole lines of `shortest` to `length` - 1 words."""
-        halves = 2 if self.halves is None else self.halves
+        """Return every run of `length` words within a line, and whole shorter lines.
+
+        Such a line has `shortest` to `length` - 1 words.
+        """
         line_sizes = np.zeros(int(self.words.rows.max(initial=-1)) + 1, dtype=np.int64)
+        halves = 2 if self.halves is None else self.halves
         np.add.at(line_sizes, self.words.rows, halves)
         *fewer_sizes, size = self.sizes(shortest, length)
         parts = [self.runs(size)]
         for fewer in fewer_sizes:
             runs = self.runs(fewer)
-            whole = fewer + 1 if self.halves is None else fewer
-            parts.append(_Runs(*(part[line_sizes[runs.rows] == whole] for part in runs)))
+            size_of_line = fewer
+            if self.halves is None:
+                size_of_line = fewer + 1  # n words are 2 n half words
+            is_whole = line_sizes[runs.rows] == size_of_line
+            parts.append(_Runs(runs.starts[is_whole], runs.ends[is_whole], runs.rows[is_whole]))
         return _Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
     def hash_runs(self, runs: _Runs) -> np.ndarray:
-        """Compute the rolling hash of each run, which depends on its bytes alone, not on its position."""
+        """Compute the rolling hash of each run.
+
+        It depends on the bytes of the run alone, not on its position.
+        """
         _, inverses = _powers(self.prefix.size - 1)
         return (self.prefix[runs.ends] - self.prefix[runs.starts]) * inverses[runs.starts]
 
@@ -323,13 +370,16 @@ def shingle_matrix(
         Ones at (document, distinct shingle), without the common shingles; and the number of
         distinct shingles of each document, common ones included, int64 of shape (documents,).
     """
-    hashes, rows = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
-    count, remaining = 0, iter(documents)
+    hashes = [np.empty(0, np.uint64)]
+    rows = [np.empty(0, np.int64)]
+    count = 0
+    remaining = iter(documents)
     while batch := list(islice(remaining, ROWS_AT_ONCE)):
-        block = _Block.from_lines([words(text) for texts in batch for text in texts])
+        block = _Block.from_lines([words(text) for text in chain.from_iterable(batch)])
         runs = block.shingles(length, 1)
         hashes.append(block.hash_runs(runs))
-        rows.append(count + np.repeat(np.arange(len(batch)), list(map(len, batch)))[runs.rows])
+        document_of_line = np.repeat(np.arange(len(batch)), list(map(len, batch)))
+        rows.append(count + document_of_line[runs.rows])
         count += len(batch)
     distinct, columns = np.unique(np.concatenate(hashes), return_inverse=True)
     indices = (np.concatenate(rows), columns)
@@ -343,7 +393,7 @@ def shingle_matrix(
 def similar_to_earlier(
     matrix: csr_array, sizes: np.ndarray, threshold: float
 ) -> Iterator[tuple[int, int]]:
-    """Find pairs of similar documents by the Jaccard index of their shingles: (document, earlier document), sorted.
+    """Find pairs of similar documents by the Jaccard index of their shingles.
 
     Common shingles count as not in common, so an index is never too high.
 
@@ -351,21 +401,25 @@ def similar_to_earlier(
         matrix: Incidence matrix from :func:`shingle_matrix`.
         sizes: Distinct shingles of each document, from there too.
         threshold: Smallest Jaccard index of a similar pair.
+
+    Returns:
+        Pairs (document, earlier document), sorted.
     """
     for start in range(0, sizes.size, ROWS_AT_ONCE):
         end = min(start + ROWS_AT_ONCE, sizes.size)
         common = coo_array(matrix[start:end] @ matrix[:end].T)
-        row, earlier = common.coords[0] + start, common.coords[1]
-        similar = (earlier < row) & (
-            common.data / (sizes[row] + sizes[earlier] - common.data) >= threshold
-        )
+        row = common.coords[0] + start
+        earlier = common.coords[1]
+        jaccard = common.data / (sizes[row] + sizes[earlier] - common.data)
+        similar = (earlier < row) & (jaccard >= threshold)
         yield from sorted(zip(row[similar].tolist(), earlier[similar].tolist(), strict=True))
 
 
 def repeats_earlier(matrix: csr_array, sizes: np.ndarray, threshold: float) -> np.ndarray:
-    """Mark documents similar to any earlier one, itself a repeat or not: bool of shape (documents,)."""
+    """Mark documents similar to any earlier one, itself a repeat or not; bool, (documents,)."""
     repeats = np.zeros(sizes.size, dtype=bool)
-    repeats[[row for row, _ in similar_to_earlier(matrix, sizes, threshold)]] = True
+    rows = [row for row, _ in similar_to_earlier(matrix, sizes, threshold)]
+    repeats[rows] = True
     return repeats
 
 
@@ -395,8 +449,8 @@ class NearDuplicates:
     machine.
 
     References:
-        Broder 1997, On the resemblance and containment of documents; Leskovec, Rajaraman and Ullman 2020,
-        Mining of massive datasets, section 3.4.
+        Broder 1997, On the resemblance and containment of documents; Leskovec, Rajaraman and Ullman
+        2020, Mining of massive datasets, section 3.4.
     """
 
     def __init__(self, threshold: float) -> None:
@@ -421,9 +475,10 @@ class NearDuplicates:
         self._signatures: list[np.ndarray] = []
 
     def add(self, name: str, text: str) -> str | None:
-        """Return the name of the first near duplicate of a text; if there is none, add the text and return None.
+        """Return the name of the first near duplicate of a text.
 
-        A text without words has no near duplicate. O(characters).
+        If there is none, add the text and return None. A text without words has no near duplicate.
+        O(characters).
         """
         line = words(text)
         if not line:
@@ -439,7 +494,8 @@ class NearDuplicates:
 
     def _signature(self, line: str) -> Any:
         """Compute the MinHash of all runs of five words; fewer words are one run."""
-        signature, parts = self._empty.copy(), line.encode().split(b" ")
+        signature = self._empty.copy()
+        parts = line.encode().split(b" ")
         starts = range(max(1, len(parts) - MINHASH_SHINGLE + 1))
         shingles = (b" ".join(parts[start : start + MINHASH_SHINGLE]) for start in starts)
         while batch := list(islice(shingles, SHINGLES_AT_ONCE)):

@@ -1,4 +1,7 @@
-"""Make documents of records and of texts. Here, and nowhere else, a text that is empty becomes no document."""
+"""Make documents of records and of texts.
+
+Here, and nowhere else, a text that is empty becomes no document.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -69,10 +72,12 @@ def _parse(record: Record, inputs: Inputs) -> ParsedRecord:
     if not isinstance(source, str | int | float):
         problem = f"the source must be text or a number, got {str(source)[:40]!r}"
         return ParsedRecord(record, "no source", problem)
-    is_missing = source != source  # NaN is a missing number
-    own_source = "" if is_missing else normalise(str(source))
+    own_source = ""
+    if source == source:  # NaN is a missing number
+        own_source = normalise(str(source))
     document = make_document(text, doc_id, own_source or _source_of(record.origin))
-    return ParsedRecord(record, "empty" if document is None else "", "", document)
+    reason = "empty" if document is None else ""
+    return ParsedRecord(record, reason, "", document)
 
 
 def _find_text(fields: dict[str, Any], inputs: Inputs) -> tuple[str, str]:
@@ -109,7 +114,9 @@ def _find_id(fields: dict[str, Any], inputs: Inputs) -> tuple[str, str]:
 @lru_cache(maxsize=1)
 def _source_of(origin: str) -> str:
     """Return the source of records that name none: their data set, or the stem of their file."""
-    return origin if is_hub(origin) else normalise(stem(Path(origin)))
+    if is_hub(origin):
+        return origin
+    return normalise(stem(Path(origin)))
 
 
 def _names(fields: dict[str, Any]) -> str:

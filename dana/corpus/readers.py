@@ -1,4 +1,6 @@
-"""Read sources as a stream of records, each with its file and line. Every door reads by these functions.
+"""Read sources as a stream of records, each with its file and line.
+
+Every door reads by these functions.
 
 ============================  ==========================================================
 ``.jsonl .ndjson .json``      JSON lines, an array of objects, or objects over lines
@@ -12,8 +14,8 @@ without a suffix, ``-``       JSON, a table or text, whatever its beginning is
 
 Text may be packed and in any encoding (:mod:`dana.core.lines`). A ``.txt`` file is a table where a
 table is expected, or where its first line divides into the columns that are wanted. Folders of the
-form ``name=value`` add a column, unless the file has one of this name.
-:mod:`dana.corpus.sources` finds the files of a source.
+form ``name=value`` add a column, unless the file has one of this name. :mod:`dana.corpus.sources`
+finds the files of a source.
 """
 
 from collections import Counter
@@ -159,8 +161,10 @@ def kind_of(path: File, inputs: Inputs, is_table: bool = False) -> str:
         return named
     if isinstance(path, Path) and codec_of(path) is None:
         kind = _binary_kind(path)
+        if kind and named in PACKAGES:
+            return named
         if kind:
-            return named if named in PACKAGES else kind
+            return kind
     if named in (".jsonl", ".json"):
         return named
     return _kind_of_text(path, named, inputs, is_table)
@@ -178,7 +182,9 @@ def _kind_of_text(path: File, named: str, inputs: Inputs, is_table: bool) -> str
     if named in USUAL:
         return named
     is_table = is_table or inputs.separator is not None
-    return ".csv" if is_table or _is_surely_table(path, first, inputs) else ".txt"
+    if is_table or _is_surely_table(path, first, inputs):
+        return ".csv"
+    return ".txt"
 
 
 def _binary_kind(path: Path) -> str:
@@ -192,7 +198,10 @@ def _binary_kind(path: Path) -> str:
             head = stream.read(8)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
-    return next((kind for magic, kind in BINARY.items() if head.startswith(magic)), "")
+    for magic, kind in BINARY.items():
+        if head.startswith(magic):
+            return kind
+    return ""
 
 
 def _first_line(path: File, inputs: Inputs) -> str:
@@ -205,9 +214,10 @@ def _first_line(path: File, inputs: Inputs) -> str:
 
 
 def _is_surely_table(path: File, first: str, inputs: Inputs) -> bool:
-    """Return whether plain text is a table: rows of equal length below columns, of which one is wanted.
+    """Return whether plain text is a table.
 
-    Without a header only tabs, which prose lacks, make a table of it.
+    It is one if rows of equal length stand below columns of which one is wanted. Without a header
+    only tabs, which prose lacks, make a table of it.
     """
     wanted = inputs.text_field
     has_numbers = all(name.isdecimal() for name in wanted) and "\t" in first
@@ -289,7 +299,8 @@ def _plain_text(origin: str, lines: Lines, layout: str) -> Iterator[Record]:
         if layout == "line" and not blank:
             yield Record(origin, number, {"text": line}, kind=layout)
         elif layout == "file" or not blank:
-            first_line = first_line if waiting else number
+            if not waiting:
+                first_line = number
             waiting.append(line)
         elif waiting:
             yield Record(origin, first_line, {"text": "".join(waiting)}, kind=layout)
@@ -320,4 +331,6 @@ def _layout(lines: Lines) -> str:
                 break
     except Damage:  # reported when the records are read
         pass
-    return "paragraph" if paragraphs > 1 and text_lines <= MAX_PARAGRAPH * paragraphs else "line"
+    if paragraphs > 1 and text_lines <= MAX_PARAGRAPH * paragraphs:
+        return "paragraph"
+    return "line"

@@ -31,7 +31,7 @@ class Sheet:
         try:
             with pd.ExcelFile(path) as file:
                 names = [str(name) for name in file.sheet_names]
-                for name in names:
+                for name in names:  # if none has a cell, the last one stays
                     frame = pd.read_excel(
                         file, sheet_name=name, header=None, dtype=object, na_filter=False
                     )
@@ -49,7 +49,9 @@ class Sheet:
             ) from error
         self.name = name
         self.others = [other for other in names if other != name]
-        self.rows = [[_as_text(cell) for cell in row] for row in frame.itertuples(index=False)]
+        self.rows: list[list[str]] = []
+        for row in frame.itertuples(index=False):
+            self.rows.append([_as_text(cell) for cell in row])
 
     def layout(self, wanted: Sequence[str], inputs: Inputs) -> tuple[Layout, int] | None:
         """Find its header; see :func:`dana.corpus.layout.layout_of_cells`."""
@@ -71,13 +73,15 @@ class Sheet:
 
 
 def _as_text(cell: Any) -> str:
-    """Return a cell as a table of text would have it: whole numbers without a point, dates as ISO."""
+    """Return a cell as a table of text has it: whole numbers without a point, dates as ISO."""
     if cell is None or cell != cell:  # NaN
         return ""
     if isinstance(cell, bool):
         return str(cell)
     if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15:
         return str(int(cell))
+    if hasattr(cell, "hour") and hasattr(cell, "isoformat"):  # a date with a time
+        return str(cell.isoformat(" "))
     if hasattr(cell, "isoformat"):
-        return str(cell.isoformat(" ")) if hasattr(cell, "hour") else str(cell.isoformat())
+        return str(cell.isoformat())
     return str(cell)

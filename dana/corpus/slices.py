@@ -1,9 +1,9 @@
-"""Read sources as parsed records, in order, with one process or several. Large files are read in slices.
+"""Read sources as parsed records, in order, with one process or several.
 
-A slice is a byte range of JSON lines or some row groups of Parquet. Any other file, compressed ones
-included, is one slice, because it can only be read from its beginning. Worker processes return a
-parsed slice in one piece, so they only get small slices; the main process streams large files that
-cannot be split, in constant memory.
+Large files are read in slices. A slice is a byte range of JSON lines or some row groups of Parquet.
+Any other file, compressed ones included, is one slice, because it can only be read from its
+beginning. Worker processes return a parsed slice in one piece, so they only get small slices; the
+main process streams large files that cannot be split, in constant memory.
 """
 
 from collections import deque
@@ -82,7 +82,10 @@ def parse_sources(
 def _parse_slices(
     pool: Executor, parts: Iterable["Slice"], limit: int, inputs: Inputs
 ) -> Iterator[ParsedRecord]:
-    """Parse slices and number the lines by file; where the rest of a file is lost, its later slices are skipped."""
+    """Parse slices and number the lines by file.
+
+    Where the rest of a file is lost, its later slices are skipped.
+    """
     lines = 0  # of the file, before the slice
     is_lost = False
     foreign: list[str] = []  # lines of the file that are no UTF-8
@@ -118,12 +121,17 @@ def _move(item: ParsedRecord, lines: int) -> ParsedRecord:
 def _submit(
     pool: Executor, parts: Iterable["Slice"], limit: int, inputs: Inputs
 ) -> Iterator[tuple["Slice", Future[Parsed] | None]]:
-    """Submit at most `limit` slices at a time; stream them in order with their futures, None for a large file."""
+    """Submit at most `limit` slices at a time, and stream them in order with their futures.
+
+    A file that no worker can read in one piece has None for a future.
+    """
     pending: deque[tuple[Slice, Future[Parsed] | None]] = deque()
     failure: Exception | None = None
     try:
         for part in parts:
-            future = pool.submit(parse_slice, part, inputs) if part.is_small else None
+            future = None
+            if part.is_small:
+                future = pool.submit(parse_slice, part, inputs)
             pending.append((part, future))
             if len(pending) == limit:
                 yield pending.popleft()
@@ -174,11 +182,12 @@ class Slice:
 
     @property
     def is_small(self) -> bool:
-        """True if all of its records fit in memory at once, so that a worker process can return them."""
+        """True if a worker process can return all of its records at once, which fit in memory."""
         if self.after is not None:
             return True
         is_packed = format_of(self.path) in COLUMNAR or codec_of(self.path) is not None
-        return file_size(self.path) <= (PACKED_BYTES if is_packed else WHOLE_BYTES)
+        limit = PACKED_BYTES if is_packed else WHOLE_BYTES
+        return file_size(self.path) <= limit
 
 
 def iterate_slices(source: Source, size: int = SLICE_BYTES) -> Iterator[Slice]:
@@ -214,14 +223,16 @@ def _is_divisible(path: File) -> bool:
 
 
 def _row_groups(path: File, size: int) -> Iterator[Slice]:
-    """Split a Parquet file into runs of row groups of at most `size` bytes uncompressed, if no group is too large."""
+    """Split a Parquet file into runs of row groups of at most `size` bytes uncompressed.
+
+    A file with a group that is too large for a worker is one slice.
+    """
     import pyarrow as pa
 
     try:
         metadata = read_metadata(path)
-        sizes = [
-            metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)
-        ]
+        groups = range(metadata.num_row_groups)
+        sizes = [metadata.row_group(group).total_byte_size for group in groups]
     except (pa.ArrowException, OSError):  # reported with the row when the file is read
         sizes = []
     if len(sizes) < 2 or max(sizes) > WHOLE_BYTES:
@@ -239,7 +250,10 @@ def _row_groups(path: File, size: int) -> Iterator[Slice]:
 
 
 def _lines(path: File, first: int, after: int, foreign: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield the lines that begin in a byte range, numbered from 1; those that are no UTF-8 go to `foreign`, too."""
+    """Yield the lines that begin in a byte range, numbered from 1.
+
+    Those that are no UTF-8 go to `foreign`, too.
+    """
     position = max(0, first - 1)
     number = 0
     try:
@@ -263,11 +277,12 @@ def _lines(path: File, first: int, after: int, foreign: list[str]) -> Iterator[t
 
 
 def reading_processes(files: Sequence[File]) -> int:
-    """Choose the number of reading processes: all cores, at most eight, from 256 MB and four cores on; else one.
+    """Choose the number of reading processes.
 
-    Several processes take 1.5 times the processor time of one, a quarter of it in the main process,
-    which drops repeated texts. Files that the main process must stream, such as large compressed
-    ones, do not count.
+    It is that of the cores, at most eight, from 256 MB and four cores on; else one. Several
+    processes take 1.5 times the processor time of one, a quarter of it in the main process, which
+    drops repeated texts. Files that the main process must stream, such as large compressed ones, do
+    not count.
     """
     count = min(cores(), MAX_READERS)
     if any(isinstance(path, RemoteFile) and path.is_of_this_process for path in files):
@@ -276,7 +291,8 @@ def reading_processes(files: Sequence[File]) -> int:
         return 1
     total = 0
     for path in files:  # stops early, because to split a file may mean to open it
-        total += file_size(path) if next(_slices(path)).is_small else 0
+        if next(_slices(path)).is_small:
+            total += file_size(path)
         if total >= PARALLEL_BYTES:
             return count
     return 1

@@ -1,10 +1,10 @@
-"""Find the files of a source: a file, folder, glob, URL, ``hf:`` name or ``-``. Skipped files are counted.
+"""Find the files of a source: a file, folder, glob, URL, ``hf:`` name or ``-``.
 
-Folders are read recursively, through links, each real folder once. Skipped are hidden files and
-folders, files of unknown format, and output of dana: the run's folder, and folders with a
-``__dana__`` in them (or in their ``pool/``), unless the source itself is one. In a folder of
-``Dataset.save_to_disk`` only its Arrow files are read. Standard input, ``-``, and pipes are stored
-in a file first.
+Skipped files are counted. Folders are read recursively, through links, each real folder once.
+Skipped are hidden files and folders, files of unknown format, and output of dana: the run's folder,
+and folders with a ``__dana__`` in them (or in their ``pool/``), unless the source itself is one. In
+a folder of ``Dataset.save_to_disk`` only its Arrow files are read. Standard input, ``-``, and pipes
+are stored in a file first.
 """
 
 import atexit
@@ -15,9 +15,10 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from glob import glob, has_magic
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 from urllib.parse import unquote
@@ -50,7 +51,9 @@ Source = str | RemoteFile | HubSet  # a name; a file found at a URL; a pinned da
 
 
 def find_files(sources: Sequence[str], run: Path) -> list[Source]:
-    """List the files of all sources, in order, and pin ``hf:`` names. Log the number of files skipped.
+    """List the files of all sources, in order, and pin ``hf:`` names.
+
+    The number of files skipped is logged.
 
     Args:
         sources: Files, folders, globs, URLs, ``hf:`` names.
@@ -66,8 +69,11 @@ def find_files(sources: Sequence[str], run: Path) -> list[Source]:
             files.append(pin(str(source), run))
             continue
         skips: Counter[str] = Counter()
-        paths = expand(pin_url(source, run), run, skips)
-        files += [path if isinstance(path, RemoteFile) else str(path) for path in paths]
+        for path in expand(pin_url(source, run), run, skips):
+            if isinstance(path, RemoteFile):
+                files.append(path)
+            else:
+                files.append(str(path))
         if skips:
             counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(skips.items()))
             log.info("input     %s: skipped: %s", source, counts)
@@ -94,34 +100,44 @@ def expand(
     if isinstance(source, HubSet):
         raise ConfigError(f"{source}: expected a file, got a data set of the Hub")
     require(bool(source.strip()), "source", source, "a file, folder, glob, URL or hf: name")
-    skips = Counter() if skips is None else skips
-    files: Sequence[File]
+    if skips is None:
+        skips = Counter()
     try:
-        files = (
-            _at_url(source, skips)
-            if is_url(source)
-            else _files(source, run.resolve() if run else None, skips)
-        )
+        files = _files(source, run, skips)
     except OSError as error:
         raise DataError(f"{error.filename or source}: cannot be read: {error.strerror}") from error
     skips += Counter()  # drops counts of zero
     for file in files:
-        try:
-            str(file).encode()
-        except UnicodeEncodeError as error:
-            raise DataError(
-                f"{os.fsencode(str(file))!r}: the name is not UTF-8; rename the file"
-            ) from error
-        if not format_of(file) and len(files) > 1:
-            raise DataError(
-                f"{file}: unknown format 'without a suffix'; available: {AVAILABLE}; name it alone"
-            )
+        _check_name(file, is_alone=len(files) == 1)
     if not files:
         raise DataError(f"{source}: no file of a known format ({AVAILABLE})")
-    return list(files)
+    return files
 
 
-def _files(source: str, run: Path | None, skips: Counter[str]) -> list[Path]:
+def _check_name(file: File, is_alone: bool) -> None:
+    """Check that a file's name is text, and that it has a suffix if it is one of several.
+
+    Raises:
+        DataError: If it is not so, or its format is unknown.
+    """
+    try:
+        str(file).encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{os.fsencode(str(file))!r}: the name is not UTF-8; rename the file"
+        ) from error
+    if not format_of(file) and not is_alone:
+        raise DataError(
+            f"{file}: unknown format 'without a suffix'; available: {AVAILABLE}; name it alone"
+        )
+
+
+def _files(source: str, run: Path | None, skips: Counter[str]) -> list[File]:
+    """List the files of a source, whose names and number :func:`expand` checks."""
+    if is_url(source):
+        return [*_at_url(source, skips)]
+    if run is not None:
+        run = run.resolve()
     path = Path(source)
     if source == STDIN or path.is_fifo():
         return [_stored(source)]
@@ -179,12 +195,13 @@ def _walk(root: Path, run: Path | None, skips: Counter[str]) -> Iterator[Path]:
         visits.add(real)
         outputs = {name for name in below if _is_output(Path(folder, name), run)}
         skips[OUTPUT] += len(outputs - {META_DIR})
-        below[:] = sorted(
-            name for name in below if name not in outputs and not name.startswith(".")
-        )
+        inputs = [name for name in below if name not in outputs and not name.startswith(".")]
+        below[:] = sorted(inputs)  # os.walk goes on with these
         if {*SAVED} & {*names}:
             names = _saved_files(Path(folder), names)
-        yield from (Path(folder, name) for name in names if not name.startswith("."))
+        for name in names:
+            if not name.startswith("."):
+                yield Path(folder, name)
 
 
 def is_saved(folder: Path) -> bool:
@@ -193,7 +210,9 @@ def is_saved(folder: Path) -> bool:
 
 
 def _saved_files(folder: Path, names: list[str]) -> list[str]:
-    """Return the names of the files to read of a folder of ``Dataset.save_to_disk``; of any other, all.
+    """Return the names of the files to read of a folder of ``Dataset.save_to_disk``.
+
+    Of any other folder all are returned.
 
     Raises:
         DataError: If rows are left out or in another order than in the files.
@@ -228,7 +247,7 @@ def _raise(error: OSError) -> None:
 
 
 def _is_output(folder: Path, run: Path | None) -> bool:
-    """Return True for output of dana: the run's folder, an artifact, or the folder of another run."""
+    """Return True for output of dana: the run's folder, an artifact, or another run's folder."""
     if folder.name == META_DIR or (run and folder.resolve() == run):
         return True
     return any((folder / part / META_DIR).is_dir() for part in ("", "pool"))
@@ -241,23 +260,31 @@ def _at_url(url: str, skips: Counter[str]) -> list[RemoteFile]:
     if listing.kind == "glob":
         visible = [file for file in listing.files if "/." not in file.url or "/." in url]
         return [file for file in visible if f"/{META_DIR}/" not in file.url]
-    parts = {
-        file: PurePosixPath(file.url.removeprefix(f"{listing.root}/")).parts
-        for file in listing.files
-    }
-    manifests = {path[: path.index(META_DIR)] for path in parts.values() if META_DIR in path}
-    runs = {path[:-1] for path in manifests if path[-1:] == ("pool",)}
-    outputs = {path for path in manifests | runs if path}  # without the source itself
+    parts: dict[RemoteFile, tuple[str, ...]] = {}
+    for file in listing.files:
+        path_inside = PurePosixPath(file.url.removeprefix(f"{listing.root}/"))
+        parts[file] = path_inside.parts
+    outputs = _outputs_of(parts.values())
     skips[OUTPUT] += sum(not _is_below(path, outputs) for path in outputs)
-    inputs = (
-        file
-        for file, path in parts.items()
-        if META_DIR not in path and not _is_below(path, outputs)
-    )
-    visible = [file for file in inputs if not any(part.startswith(".") for part in parts[file])]
+    visible = []
+    for file, path in parts.items():
+        is_hidden = any(part.startswith(".") for part in path)
+        if META_DIR not in path and not _is_below(path, outputs) and not is_hidden:
+            visible.append(file)
     if any(file.suffix == ".arrow" for file in visible):
         visible = [file for file in visible if file.name not in SAVED]
     return list(_filter_formats(visible, skips))
+
+
+def _outputs_of(paths: Collection[tuple[str, ...]]) -> set[tuple[str, ...]]:
+    """Return the folders that dana wrote: those of artifacts, and of runs with a ``pool/``.
+
+    Args:
+        paths: The parts of all paths below a source, which itself is never returned.
+    """
+    artifacts = {path[: path.index(META_DIR)] for path in paths if META_DIR in path}
+    runs = {path[:-1] for path in artifacts if path[-1:] == ("pool",)}
+    return {path for path in artifacts | runs if path}
 
 
 def _is_below(path: tuple[str, ...], folders: set[tuple[str, ...]]) -> bool:
@@ -275,9 +302,13 @@ def _filter_formats(files: Iterable[F], skips: Counter[str]) -> Iterator[F]:
 
 
 def _match_glob(pattern: str, run: Path | None, skips: Counter[str]) -> list[Path]:
-    """List the matches of a pattern, each real file once. Files of the run match only patterns that begin in it."""
+    """List the matches of a pattern, each real file once.
+
+    Files of the run match only patterns that begin in it.
+    """
     parts = Path(pattern).parts
-    root = Path(*parts[: next(size for size, part in enumerate(parts) if has_magic(part))])
+    plain_parts = takewhile(lambda part: not has_magic(part), parts)
+    root = Path(*plain_parts)
     within = run is not None and root.resolve().is_relative_to(run)
     files: dict[Path, Path] = {}
     for name in sorted(glob(pattern, recursive=True)):  # noqa: PTH207
@@ -290,7 +321,9 @@ def _match_glob(pattern: str, run: Path | None, skips: Counter[str]) -> list[Pat
 
 
 def format_of(path: File) -> str:
-    """Return the format of a file by its name, without the suffix of a compression; empty for no suffix.
+    """Return the format of a file by its name, without the suffix of a compression.
+
+    It is empty for a name without a suffix.
 
     Raises:
         DataError: If the format is unknown.
@@ -298,8 +331,8 @@ def format_of(path: File) -> str:
     suffix = _format(path)
     if suffix and suffix not in FORMATS:
         raise DataError(
-            f"{path}: unknown format {suffix!r}; available: {AVAILABLE}; a table or text of another "
-            "name: rename it, or pipe it in as -"
+            f"{path}: unknown format {suffix!r}; available: {AVAILABLE}; "
+            "a table or text of another name: rename it, or pipe it in as -"
         )
     is_packed = path.suffix.lower() in COMPRESSIONS
     if is_packed and suffix not in TEXT_FORMATS:
@@ -311,8 +344,9 @@ def _format(path: File) -> str:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
-    suffix = suffixes[-1] if suffixes else ""
-    return "" if suffix in NAMELESS else suffix
+    if not suffixes or suffixes[-1] in NAMELESS:
+        return ""
+    return suffixes[-1]
 
 
 def is_table_name(path: Path) -> bool:

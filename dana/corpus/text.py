@@ -1,4 +1,4 @@
-"""Normalise text (NFC, line ends, control characters), reduce it to words for comparison, and hash it to an id."""
+"""Normalise text (NFC, line ends, control characters), reduce it to words, and hash it to an id."""
 
 import re
 import unicodedata
@@ -33,13 +33,21 @@ _BRACKETS = (
 )
 _TAGS = (r"</?[A-Za-z][^<>]{0,60}>|\[/?E\d\]", " ")
 MARKERS = [(re.compile(pattern), replacement) for pattern, replacement in (_TAGS, *_BRACKETS)]
-ENTITY_MARKERS = [
-    ("<<", "[["),
-    ("[E1]", "[E2]"),
-    ("<e1>", "<e2>"),
-]  # before the two entities of a relation
+# Before the two entities of a relation.
+ENTITY_MARKERS = [("<<", "[["), ("[E1]", "[E2]"), ("<e1>", "<e2>")]
 _WORD = WordPattern(r"\w+")
-_ASCII_WORDS = {code: chr(code).lower() if _WORD.findall(chr(code)) else " " for code in range(128)}
+
+
+def _ascii_words() -> dict[int, str]:
+    """Return the table by which ``str.translate`` lowers ASCII text and blanks what is no word."""
+    table = {}
+    for code in range(128):
+        character = chr(code)
+        table[code] = character.lower() if _WORD.findall(character) else " "
+    return table
+
+
+_ASCII_WORDS = _ascii_words()
 
 
 def normalise(text: str) -> str:
@@ -55,7 +63,10 @@ def normalise(text: str) -> str:
 
 
 def without_surrogates(value: Any) -> Any:
-    """Drop lone surrogates from a value of JSON, names of fields included: no file and no table can hold them."""
+    """Drop lone surrogates from a value of JSON, names of fields included.
+
+    No file and no table can hold them.
+    """
     if isinstance(value, str):
         return _SURROGATES.sub("", value)
     if isinstance(value, list):
@@ -74,14 +85,19 @@ def strip_markers(text: str) -> str:
     plain = text
     for pattern, replacement in MARKERS:
         plain = pattern.sub(replacement, plain)
-    return text if plain == text else re.sub(r"[ \t]+", " ", plain).strip() or text
+    if plain == text:
+        return text
+    return re.sub(r"[ \t]+", " ", plain).strip() or text
 
 
 def entity_markers(texts: Iterable[str]) -> tuple[str, ...]:
-    """Find the marks of two entities, each of which stands exactly once in every text; empty if there are none."""
+    """Find the marks of two entities, each of which stands exactly once in every text.
+
+    The result is empty if there are none.
+    """
     pairs = ENTITY_MARKERS
     for text in texts:
-        pairs = [pair for pair in pairs if all(text.count(marker) == 1 for marker in pair)]
+        pairs = [(a, b) for a, b in pairs if text.count(a) == 1 and text.count(b) == 1]
         if not pairs:
             return ()
     return pairs[0]
@@ -93,9 +109,10 @@ def one_line(text: str) -> str:
 
 
 def words(text: str) -> str:
-    """Reduce a text to its words, joined by spaces, for comparison: NFKC, lower case, word characters only.
+    """Reduce a text to its words, joined by spaces, for comparison.
 
-    In scripts without spaces each character is a word (:mod:`dana.core.scripts`).
+    They are in NFKC and lower case, and have word characters only. In scripts without spaces each
+    character is a word (:mod:`dana.core.scripts`).
     """
     if text.isascii():  # the same result, twice as fast
         return " ".join(text.translate(_ASCII_WORDS).split())
@@ -113,12 +130,12 @@ def has_words(text: str, least: int) -> bool:
 
 
 def wording(text: str) -> str:
-    """Return a comparison key, equal for texts with the same words; the text itself if it has no word."""
+    """Return a comparison key, equal for texts with the same words; a text without words itself."""
     return words(text) or text
 
 
 def distinct_rows(texts: Sequence[str]) -> np.ndarray:
-    """Return the positions of texts whose words differ from every earlier text's, ascending; int64."""
+    """Return the positions of texts whose words differ from every earlier text's, ascending."""
     first: dict[str, int] = {}
     for row, text in enumerate(texts):
         first.setdefault(wording(text), row)
@@ -126,5 +143,5 @@ def distinct_rows(texts: Sequence[str]) -> np.ndarray:
 
 
 def document_id(source: str, text: str) -> str:
-    """Compute the id of a document whose record has none: a hash of source and text, independent of the order."""
+    """Compute the id of a document whose record has none: a hash of source and text."""
     return text_digest(f"{source}\x1f{text}").hex()

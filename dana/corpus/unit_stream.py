@@ -1,4 +1,7 @@
-"""Split documents into batches of units with stable keys, and draw uniform samples from the stream in one pass."""
+"""Split documents into batches of units, and draw uniform samples of their stream in one pass.
+
+Units have stable keys.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +17,9 @@ from dana.core.files import text_key
 from dana.core.rng import UNIT_STRIDE, document_key, hash_uniform, unit_keys_of
 from dana.core.schemas import Document, iterate_documents
 from dana.corpus.units import Span, Splitter
+
+# Rank; document id and position; source, start, end, key and text of a unit that may be drawn.
+_Candidate = tuple[float, tuple[str, int], tuple[str, int, int, int, str]]
 
 
 @dataclass(frozen=True)
@@ -54,9 +60,15 @@ class Units:
 
     @property
     def document_numbers(self) -> np.ndarray:
-        """int64 of shape (units,), number of each unit's document, from 0; each plain text is a document."""
+        """int64 of shape (units,), number of each unit's document, from 0.
+
+        Each plain text is a document.
+        """
         names = self.doc_ids
-        return np.unique(names, return_inverse=True)[1] if any(names) else np.arange(len(self))
+        if not any(names):
+            return np.arange(len(self))
+        _, numbers = np.unique(names, return_inverse=True)
+        return numbers
 
     @property
     def ids(self) -> list[tuple[str, int]]:
@@ -65,8 +77,12 @@ class Units:
 
     @classmethod
     def of_texts(cls, texts: Sequence[str]) -> "Units":
-        """Make plain texts the units of one document without id; the key of a unit is a hash of its text."""
-        zeros, numbers = np.zeros(len(texts), dtype=np.int64), np.arange(len(texts), dtype=np.int32)
+        """Make plain texts the units of one document without id.
+
+        The key of a unit is a hash of its text.
+        """
+        zeros = np.zeros(len(texts), dtype=np.int64)
+        numbers = np.arange(len(texts), dtype=np.int32)
         keys = np.fromiter(map(text_key, texts), np.uint64)
         ends = np.array([len(text) for text in texts], dtype=np.int64)
         return cls([Document("", "", "")], zeros, numbers, zeros, ends, texts, keys)
@@ -99,30 +115,31 @@ class Units:
     def join(cls, parts: Sequence["Units"]) -> "Units":
         """Concatenate batches of units."""
         parts = parts or [cls.of_texts([])]
-        offsets = np.cumsum([0, *(len(part.documents) for part in parts[:-1])])
-        owners = np.concatenate(
-            [part.owners + offset for part, offset in zip(parts, offsets, strict=True)]
-        )
-        names = "numbers", "starts", "ends", "keys"
-        numbers, starts, ends, keys = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in names
-        )
-        documents = [document for part in parts for document in part.documents]
+        documents: list[Document] = []
+        texts: list[str] = []
+        owners = []
+        for part in parts:
+            owners.append(part.owners + len(documents))
+            documents += part.documents
+            texts += part.texts
         return cls(
-            documents,
-            owners,
-            numbers,
-            starts,
-            ends,
-            [text for part in parts for text in part.texts],
-            keys,
+            documents=documents,
+            owners=np.concatenate(owners),
+            numbers=np.concatenate([part.numbers for part in parts]),
+            starts=np.concatenate([part.starts for part in parts]),
+            ends=np.concatenate([part.ends for part in parts]),
+            texts=texts,
+            keys=np.concatenate([part.keys for part in parts]),
         )
 
 
 def split_documents(
     documents: Iterable[Document], splitter: Splitter, batch: int = 8192
 ) -> Iterator[Units]:
-    """Split documents into units, in order, in batches of at least `batch` units (the last may be smaller)."""
+    """Split documents into units, in order, in batches.
+
+    A batch has at least `batch` units; the last may be smaller.
+    """
     waiting: list[tuple[Document, list[Span]]] = []
     count = 0
     for document in documents:
@@ -131,26 +148,39 @@ def split_documents(
         count += len(spans)
         if count >= batch:
             yield _columns(waiting)
-            waiting, count = [], 0
+            waiting = []
+            count = 0
     if count:
         yield _columns(waiting)
 
 
 def iterate_units(corpus: Path, splitter: Splitter, batch: int = 8192) -> Iterator[Units]:
-    """Stream the units of every document of a corpus folder, in batches as of :func:`split_documents`."""
+    """Stream the units of every document of a corpus folder, as :func:`split_documents` does."""
     return split_documents(iterate_documents(corpus), splitter, batch)
 
 
 def _columns(rows: list[tuple[Document, list[Span]]]) -> Units:
+    """Return the units of documents with their spans."""
     documents = [document for document, _ in rows]
     counts = np.array([len(spans) for _, spans in rows])
     owners = np.repeat(np.arange(counts.size), counts)
     numbers = np.arange(owners.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    flat = np.array([span for _, spans in rows for span in spans], dtype=np.int64).reshape(-1, 2)
+    all_spans: list[Span] = []
+    texts: list[str] = []
+    for document, spans in rows:
+        all_spans += spans
+        texts += [document.text[start:end] for start, end in spans]
+    bounds = np.array(all_spans, dtype=np.int64).reshape(-1, 2)
     firsts = np.array([document_key(document.doc_id) for document in documents], dtype=np.uint64)
-    keys = unit_keys_of(np.repeat(firsts, counts), numbers)
-    texts = [document.text[start:end] for document, spans in rows for start, end in spans]
-    return Units(documents, owners, numbers.astype(np.int32), flat[:, 0], flat[:, 1], texts, keys)
+    return Units(
+        documents=documents,
+        owners=owners,
+        numbers=numbers.astype(np.int32),
+        starts=bounds[:, 0],
+        ends=bounds[:, 1],
+        texts=texts,
+        keys=unit_keys_of(np.repeat(firsts, counts), numbers),
+    )
 
 
 def draw(
@@ -175,43 +205,66 @@ def draw(
     Returns:
         Name of each sample to its units, by rank; fewer than requested if the stream is too short.
     """
-    heaps: dict[str, list[Any]] = {name: [] for name in requests}
     runs = runs or {}
-    limits, total = {}, 0
-    for name, (_, size) in requests.items():
-        total += 0 if name in runs else size
-        limits[name] = (
-            size + 1 if name in runs else total if size else 0
-        )  # leaves enough after the earlier samples
+    limits = _candidate_limits(requests, runs)
+    heaps: dict[str, list[Any]] = {name: [] for name in requests}
     for batch in stream:
         for name, (seed, _) in requests.items():
             keys = _run_keys(batch, runs[name]) if name in runs else batch.keys
             _keep_lowest(heaps[name], limits[name], hash_uniform(seed, keys), batch)
     sizes = {name: size for name, (_, size) in requests.items() if name not in runs}
-    if (available := max((len(heaps[name]) for name in sizes), default=0)) < total:
+    available = max((len(heaps[name]) for name in sizes), default=0)
+    if available < sum(sizes.values()):
         sizes = _fair_shares(sizes, available)
     earlier_units: set[tuple[str, int]] = set()
     samples = {}
     for name, (_, size) in requests.items():
-        candidates = sorted((-rank, unit, row) for rank, unit, row in heaps[name])
+        candidates = sorted((-rank, unit, content) for rank, unit, content in heaps[name])
         if name in runs:
-            bound = (
-                candidates[size][0] if len(candidates) > size else 1.0
-            )  # the rank of a run that may be cut
-            samples[name] = _units_from(
-                [(unit, row) for rank, unit, row in candidates if rank < bound]
-            )
-            continue
-        rows = [(unit, row) for _, unit, row in candidates if unit not in earlier_units][
-            : sizes[name]
-        ]
-        earlier_units.update(unit for unit, _ in rows)
-        samples[name] = _units_from(rows)
+            chosen = _whole_runs(candidates, size)
+        else:
+            free = [candidate for candidate in candidates if candidate[1] not in earlier_units]
+            chosen = free[: sizes[name]]
+            earlier_units.update(unit for _, unit, _ in chosen)
+        samples[name] = _units_from(chosen)
     return samples
 
 
+def _candidate_limits(
+    requests: Mapping[str, tuple[int, int]], runs: Mapping[str, int]
+) -> dict[str, int]:
+    """Return how many candidates to keep for each sample of :func:`draw`.
+
+    They are enough also after the earlier samples have taken theirs. Of runs there is one unit
+    more, which shows whether the last run is cut.
+    """
+    limits = {}
+    total = 0
+    for name, (_, size) in requests.items():
+        if name in runs:
+            limits[name] = size + 1
+            continue
+        total += size
+        limits[name] = total if size else 0
+    return limits
+
+
+def _whole_runs(candidates: list[_Candidate], size: int) -> list[_Candidate]:
+    """Return the candidates without those of the last run if there are more than `size`.
+
+    The units of a run have one rank, and the last run may be cut.
+    """
+    if len(candidates) <= size:
+        return candidates
+    bound, _, _ = candidates[size]
+    return [candidate for candidate in candidates if candidate[0] < bound]
+
+
 def _fair_shares(sizes: Mapping[str, int], available: int) -> dict[str, int]:
-    """Compute max-min fair shares: the smallest sizes are met first, the others get equal parts of the rest."""
+    """Compute max-min fair shares.
+
+    The smallest sizes are met first, the others get equal parts of the rest.
+    """
     shares: dict[str, int] = {}
     for number, (name, size) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
         shares[name] = min(size, -(-available // (len(sizes) - number)))
@@ -219,18 +272,34 @@ def _fair_shares(sizes: Mapping[str, int], available: int) -> dict[str, int]:
     return shares
 
 
-def _units_from(rows: Sequence[tuple[tuple[str, int], Any]]) -> Units:
-    documents = [Document(doc_id, source, "") for (doc_id, _), (source, *_) in rows]
-    numbers = np.array([number for (_, number), _ in rows], dtype=np.int32)
-    starts, ends = (np.array([row[part] for _, row in rows], dtype=np.int64) for part in (1, 2))
-    keys = np.array([row[3] for _, row in rows], dtype=np.uint64)
+def _units_from(candidates: Sequence[_Candidate]) -> Units:
+    """Return the units of candidates, each with a document of its own, without text."""
+    documents = []
+    numbers = []
+    starts = []
+    ends = []
+    texts = []
+    keys = []
+    for _, (doc_id, number), (source, start, end, key, text) in candidates:
+        documents.append(Document(doc_id, source, ""))
+        numbers.append(number)
+        starts.append(start)
+        ends.append(end)
+        texts.append(text)
+        keys.append(key)
     return Units(
-        documents, np.arange(len(rows)), numbers, starts, ends, [row[4] for _, row in rows], keys
+        documents=documents,
+        owners=np.arange(len(candidates)),
+        numbers=np.array(numbers, dtype=np.int32),
+        starts=np.array(starts, dtype=np.int64),
+        ends=np.array(ends, dtype=np.int64),
+        texts=texts,
+        keys=np.array(keys, dtype=np.uint64),
     )
 
 
 def _run_keys(units: Units, length: int) -> np.ndarray:
-    """Compute the key of each unit's run, that of its first unit; for plain texts, the unit's own key."""
+    """Compute the key of each unit's run: that of its first unit; of plain texts, its own."""
     nameless = np.array([not document.doc_id for document in units.documents])
     with np.errstate(over="ignore"):
         back = (units.numbers % length).astype(np.uint64) * UNIT_STRIDE
@@ -238,14 +307,23 @@ def _run_keys(units: Units, length: int) -> np.ndarray:
 
 
 def _keep_lowest(heap: list[Any], size: int, ranks: np.ndarray, batch: Units) -> None:
-    """Push a batch into a heap of the `size` units with the lowest ranks, negated because heapq keeps the highest."""
+    """Push a batch into a heap of the `size` units with the lowest ranks.
+
+    Ranks in the heap are negative, because heapq keeps the highest.
+    """
     if size == 0:
         return
     bound = -heap[0][0] if len(heap) == size else 1.0
     for row in np.flatnonzero(ranks < bound).tolist():
-        span = int(batch.starts[row]), int(batch.ends[row])
-        content = (batch.sources[row], *span, int(batch.keys[row]), batch.texts[row])
-        item = (-float(ranks[row]), (batch.doc_ids[row], int(batch.numbers[row])), content)
+        unit = (batch.doc_ids[row], int(batch.numbers[row]))
+        content = (
+            batch.sources[row],
+            int(batch.starts[row]),
+            int(batch.ends[row]),
+            int(batch.keys[row]),
+            batch.texts[row],
+        )
+        item = (-float(ranks[row]), unit, content)
         if len(heap) < size:
             heappush(heap, item)
         else:

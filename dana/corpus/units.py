@@ -1,7 +1,7 @@
-"""Segment a text into units, as character spans: sentences (by sentencex) or windows of word-pieces."""
+"""Segment a text into units, as character spans: sentences, or windows of word-pieces."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -28,10 +28,11 @@ RULED = (
     "am ar bg bn ca da de el en es fi fr gu hi hy it ja kk kn ml mr my nl pa pl pt ru sk ta te uk"
 )
 OTHERS = (
-    "aa ab ae af ak an as av ay az ba be bi bm bo br bs ce ch co cr cs cu cv cy dv dz ee eo et eu fa ff fj fo fy ga gd"
-    " gl gn gv ha he ho hr ht hu hz ia id ie ig ii ik io is iu jv ka kg ki kj kl km ko kr ks ku kv kw ky la lb lg li ln"
-    " lo lt lu lv mg mh mi mk mn ms mt na nb nd ne ng nn nr nv ny oc oj om or os pi ps qu rm rn ro rw sa sc sd se sg si"
-    " sl sm sn so sq sr ss st su sv sw tg th ti tk tl tn to tr ts tt tw ty ug ur uz ve vi vo wa wo xh yi yo za zh zu"
+    "aa ab ae af ak an as av ay az ba be bi bm bo br bs ce ch co cr cs cu cv cy dv dz ee eo et eu"
+    " fa ff fj fo fy ga gd gl gn gv ha he ho hr ht hu hz ia id ie ig ii ik io is iu jv ka kg ki kj"
+    " kl km ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk mn ms mt na nb nd ne ng nn"
+    " nr nv ny oc oj om or os pi ps qu rm rn ro rw sa sc sd se sg si sl sm sn so sq sr ss st su sv"
+    " sw tg th ti tk tl tn to tr ts tt tw ty ug ur uz ve vi vo wa wo xh yi yo za zh zu"
 )
 
 
@@ -64,7 +65,8 @@ class UnitSpec:
             return partial(sentences, language=language)
         if not getattr(tokenizer, "is_fast", False):  # only fast ones return character offsets
             raise ConfigError(
-                f"units='window:{self.window}': needs an encoder with a fast tokenizer, to count pieces"
+                f"units='window:{self.window}': needs an encoder with a fast tokenizer, "
+                "to count pieces"
             )
         size = self.window
         return lambda text: token_windows(text, tokenizer, size)
@@ -107,27 +109,17 @@ def has_rules(code: str) -> bool:
 
 
 def sentences(text: str, language: str = "en") -> list[Span]:
-    """Split a text into the character spans of its sentences, trimmed and at most 2,000 characters long, in order.
+    """Split a text into the character spans of its sentences, in order.
 
-    Every character outside the spans is white space.
+    They are trimmed and at most 2,000 characters long. Every character outside the spans is white
+    space.
 
     Args:
         text: The text.
         language: ISO 639-1 code, for abbreviations and marks: see :func:`has_rules`.
     """
-    from sentencex import get_sentence_boundaries
-
     spans: list[Span] = []
-    stretches = (
-        (first, get_sentence_boundaries(language, text[first:last]))
-        for first, last in _stretches(text)
-    )
-    boundaries = (
-        (first + sentence["start_index"], first + sentence["end_index"])
-        for first, parts in stretches
-        for sentence in parts
-    )
-    for start, end in boundaries:
+    for start, end in _sentence_bounds(text, language):
         # The hot loop of a whole corpus: most sentences need no more than the space after them
         # trimmed.
         while end > start and text[end - 1].isspace():
@@ -139,29 +131,43 @@ def sentences(text: str, language: str = "en") -> list[Span]:
     return spans
 
 
+def _sentence_bounds(text: str, language: str) -> Iterator[Span]:
+    """Stream the spans of the sentences that sentencex finds, with the white space around them."""
+    from sentencex import get_sentence_boundaries
+
+    for first, last in _stretches(text):
+        for sentence in get_sentence_boundaries(language, text[first:last]):
+            yield first + sentence["start_index"], first + sentence["end_index"]
+
+
 def _stretches(text: str) -> list[Span]:
     """Cut a text in overlong stretches without white space: after a full stop, or else anywhere."""
+    if not _has_long_stretch(text):
+        return [(0, len(text))]
     cuts = [0]
-    if (
-        len(text) > LONGEST_STRETCH
-        and not text.isascii()
-        and max(map(len, text.split()), default=0) > LONGEST_STRETCH
-    ):
-        for stretch in re.finditer(r"\S+", text):
-            start = stretch.start()
-            while stretch.end() - start > LONGEST_STRETCH:
-                limit = start + LONGEST_STRETCH
-                start = max(text.rfind(stop, start, limit) for stop in _WIDE_STOPS) + 1 or limit
-                cuts.append(start)
+    for stretch in re.finditer(r"\S+", text):
+        start = stretch.start()
+        while stretch.end() - start > LONGEST_STRETCH:
+            limit = start + LONGEST_STRETCH
+            last_stop = max(text.rfind(stop, start, limit) for stop in _WIDE_STOPS)
+            start = last_stop + 1 or limit
+            cuts.append(start)
     return list(pairwise([*cuts, len(text)]))
 
 
-def token_windows(text: str, tokenizer: Any, size: int) -> list[Span]:
-    """Split a text into the character spans of windows of `size` word-pieces, trimmed; the last may be shorter.
+def _has_long_stretch(text: str) -> bool:
+    """Return whether a text has an overlong stretch without white space that is not ASCII."""
+    if len(text) <= LONGEST_STRETCH or text.isascii():
+        return False
+    return max(map(len, text.split()), default=0) > LONGEST_STRETCH
 
-    A window reaches to the next one, so that characters that the tokenizer drops are part of a
-    window too. A character of several pieces (byte-level tokenizers) belongs to the window with its
-    last piece.
+
+def token_windows(text: str, tokenizer: Any, size: int) -> list[Span]:
+    """Split a text into the character spans of windows of `size` word-pieces, trimmed.
+
+    The last may be shorter. A window reaches to the next one, so that characters that the tokenizer
+    drops are part of a window too. A character of several pieces (byte-level tokenizers) belongs to
+    the window with its last piece.
     """
     encoding = tokenizer(
         text, add_special_tokens=False, return_offsets_mapping=True, truncation=False, verbose=False
@@ -185,8 +191,11 @@ def _bound(text: str, start: int, end: int) -> list[Span]:
     while end - start > LONGEST_SENTENCE:
         limit = start + LONGEST_SENTENCE
         cut = max(text.rfind(space, start, limit) for space in " \n\t")
-        cut = cut if cut > start else limit
+        if cut <= start:
+            cut = limit
         spans.append(_trim(text, start, cut))
         following = _FILLED.search(text, cut, end)  # trimming the rest would copy it at every cut
         start = following.start() if following else end
-    return spans + ([(start, end)] if end > start else [])
+    if end > start:
+        spans.append((start, end))
+    return spans

@@ -1,1 +1,1 @@
-"""Encode texts as vectors: one encoder per file, each with the protocol of :mod:`dana.encoders.base`."""
+"""Encode texts as vectors: one encoder per file, with the protocol of :mod:`dana.encoders.base`."""

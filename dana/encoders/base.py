@@ -20,17 +20,28 @@ class Encoder(Protocol):
     """
 
     def encode(self, texts: Sequence[str]) -> "Tensor":
-        """Encode texts as vectors, float32 of shape (texts, dims), in input order, on the device that computed them."""
+        """Encode texts as vectors, in input order, on the device that computed them.
+
+        Returns:
+            float32 of shape (texts, dims).
+        """
         ...
 
     def identity(self) -> dict[str, Any]:
-        """Return all that determines the vectors, as plain values: parameters and weight digests, never a path."""
+        """Return all that determines the vectors, as plain values.
+
+        These are parameters and digests of weights, never a path.
+        """
         ...
 
 
 def has_vectors(encoder: str) -> bool:
-    """Return False for the spec of an encoder that needs the packaged checkpoint where it is not installed."""
-    return encoder.partition(":")[0] not in ("static", "minilm") or is_importable(PACKAGE)
+    """Return whether the vectors of an encoder's spec are installed.
+
+    Two encoders need a packaged checkpoint, which may be missing.
+    """
+    name = encoder.partition(":")[0]
+    return name not in ("static", "minilm") or is_importable(PACKAGE)
 
 
 def encode(encoder: Encoder, texts: Sequence[str], spec: str) -> "Tensor":
@@ -55,13 +66,16 @@ def encode(encoder: Encoder, texts: Sequence[str], spec: str) -> "Tensor":
         if not isinstance(vectors, Tensor) or vectors.ndim != 2 or len(vectors) != len(texts):
             shape = tuple(getattr(vectors, "shape", ()))
             raise ValueError(
-                f"expected a Tensor of {len(texts)} rows, got a {type(vectors).__name__} of shape {shape}"
+                f"expected a Tensor of {len(texts)} rows, "
+                f"got a {type(vectors).__name__} of shape {shape}"
             )
     return vectors
 
 
 def encoder_identity(encoder: Encoder) -> dict[str, Any]:
-    """Return everything that determines an encoder's vectors: its identity and the origin of its code."""
+    """Return all that determines an encoder's vectors: its identity and the origin of its code."""
     with plugin_errors("encoder", type(encoder).__name__, encoder):
         identity = encoder.identity()
-    return identity if "code" in identity else {**identity, "code": origin_of(encoder)}
+    if "code" in identity:
+        return identity
+    return {**identity, "code": origin_of(encoder)}

@@ -1,4 +1,4 @@
-"""Cache the vectors of any encoder on disk by hash of text, rounded, so that only new texts are encoded.
+"""Cache the vectors of any encoder on disk by hash of text, so that only new texts are encoded.
 
 ``FOLDER/<fingerprint of encoder and rounding>/`` holds ``meta.json``, which names the encoder, and
 one SQLite file a process, to which only that process adds, with a table of keys (digests of texts),
@@ -45,7 +45,8 @@ META = "meta.json"
 PATTERN = "vectors-*.sqlite"
 TABLE = """
 PRAGMA synchronous = OFF;  -- a kill is safe, and the checks find what a power cut leaves
-CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL, crc INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS vectors \
+(key BLOB PRIMARY KEY, vector BLOB NOT NULL, crc INTEGER NOT NULL);
 """
 FLUSH = 1 << 16  # rows that wait in memory
 KEYS_AT_ONCE = 500  # of a query
@@ -56,7 +57,9 @@ _OPEN: "weakref.WeakSet[VectorFolder]" = weakref.WeakSet()
 
 @dataclass(frozen=True)
 class StoredEncoder:
-    """An encoder behind a cache, which encodes only missing texts; its new rows are written when it is closed.
+    """An encoder behind a cache, which encodes only missing texts.
+
+    New rows are written when it is closed.
 
     Attributes:
         encoder: The encoder.
@@ -92,7 +95,9 @@ class StoredEncoder:
         return find_device(getattr(self.encoder, "device", "cpu"))
 
     def encode(self, texts: Sequence[str]) -> "Tensor":
-        """Encode texts as :meth:`dana.encoders.base.Encoder.encode`; a repeated text is encoded once.
+        """Encode texts as :meth:`dana.encoders.base.Encoder.encode` does.
+
+        A repeated text is encoded once.
 
         Raises:
             DataError: If a vector is not finite in the cache's dtype.
@@ -121,15 +126,23 @@ class StoredEncoder:
 
 
 def create_encoder(spec: str, store: str | None = None, dtype: str = "float16") -> Encoder:
-    """Create the encoder of a spec, behind a cache if `store` names a folder; an empty name only rounds."""
+    """Create the encoder of a spec.
+
+    Args:
+        spec: The spec.
+        store: Folder of a cache. None returns the encoder itself; an empty name puts it behind a
+            cache that only rounds.
+        dtype: Precision of the cache.
+    """
     encoder = ENCODERS.create(spec)
     if store is None:
         return encoder
-    return StoredEncoder(encoder, Path(store) if store else None, dtype)
+    folder = Path(store) if store else None
+    return StoredEncoder(encoder, folder, dtype)
 
 
 def pack_vectors(vectors: "Tensor", dtype: str) -> np.ndarray:
-    """Round vectors and pack each into a row of bytes, uint8 of shape (texts, bytes), little-endian.
+    """Round vectors and pack each into a row of bytes, little-endian.
 
     float16 rounds to 11 significant bits. int8 scales by the row's largest absolute value over 127,
     so no value moves by more than 1/254 of the largest.
@@ -137,6 +150,9 @@ def pack_vectors(vectors: "Tensor", dtype: str) -> np.ndarray:
     Args:
         vectors: Shape (texts, dims).
         dtype: One of :data:`DTYPES`.
+
+    Returns:
+        uint8 of shape (texts, bytes).
 
     Raises:
         DataError: If a vector is not finite, or too large for the dtype.
@@ -150,7 +166,8 @@ def pack_vectors(vectors: "Tensor", dtype: str) -> np.ndarray:
         raise DataError(f"vector {int(finite.argmin())} of the batch is not finite in {dtype}")
     if dtype == "float16":
         return payload.view(np.uint8)
-    numbers = np.rint(exact / np.where(scales > 0, scales, 1)).clip(-127, 127).astype(np.int8)
+    divisors = np.where(scales > 0, scales, 1)
+    numbers = np.rint(exact / divisors).clip(-127, 127).astype(np.int8)
     return np.concatenate([numbers.view(np.uint8), payload.view(np.uint8)], axis=1)
 
 
@@ -166,13 +183,19 @@ def unpack_vectors(rows: np.ndarray, dtype: str) -> "Tensor":
 
 
 def flush_all() -> None:
-    """Write the rows that all caches of this process hold in memory only, before what depends on them is committed."""
+    """Write the rows that all caches of this process hold in memory only.
+
+    Do so before what depends on them is committed.
+    """
     for vectors in list(_OPEN):
         vectors.flush()
 
 
 def _flush_last(vectors: "VectorFolder") -> None:
-    """Write the rows in memory when the encoder is garbage collected; a failure is a warning, as this is a cache."""
+    """Write the rows in memory when the encoder is garbage collected.
+
+    A failure is a warning, as this is a cache.
+    """
     try:
         vectors.flush()
     except ArtifactError as error:
@@ -180,7 +203,7 @@ def _flush_last(vectors: "VectorFolder") -> None:
 
 
 class VectorFolder:
-    """The packed vectors of one encoder: a SQLite file a process, and rows in memory that are not written yet.
+    """The packed vectors of one encoder: a SQLite file a process, and rows that wait in memory.
 
     Args:
         folder: Folder, made when rows are added.
@@ -281,7 +304,7 @@ class VectorFolder:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    """Open a file of rows. Calls are made under the lock of the folder, so any thread may make them."""
+    """Open a file of rows. Any thread may call it, because it holds the lock of the folder then."""
     return sqlite3.connect(path, timeout=PATIENCE, check_same_thread=False)
 
 

@@ -45,7 +45,9 @@ class FittedGeometry:
     kept: "Tensor"
 
     def apply(self, embeddings: "Tensor") -> "Tensor":
-        """Transform embeddings to float32 of shape (units, kept dims), on their device. A zero row stays zero.
+        """Transform embeddings to float32 of shape (units, kept dims), on their device.
+
+        A zero row stays zero.
 
         Raises:
             DataError: If the embeddings have other dims than the sample.
@@ -54,12 +56,15 @@ class FittedGeometry:
 
         if embeddings.shape[1] != self.shift.numel():
             raise DataError(
-                f"expected embeddings of {self.shift.numel()} dims, as fitted, got {embeddings.shape[1]}"
+                f"expected embeddings of {self.shift.numel()} dims, as fitted, "
+                f"got {embeddings.shape[1]}"
             )
         local = tensors.to_device(self, embeddings.device)
-        x = embeddings.float() - local.shift
-        x = x @ local.directions if local.directions.numel() else x[:, local.kept]
-        return normalize(x) if self.normalise else x
+        rows = embeddings.float() - local.shift
+        rows = rows @ local.directions if local.directions.numel() else rows[:, local.kept]
+        if self.normalise:
+            return normalize(rows)
+        return rows
 
     def save(self, folder: Path) -> None:
         """Write tensors and parameters; see :mod:`dana.core.tensors`."""
@@ -121,7 +126,11 @@ class Geometry:
 
 
 def _whitening(rows: "Tensor", count: int) -> "Tensor":
-    """Compute principal directions of centred rows, divided by their standard deviation; shape (dims, count)."""
+    """Compute principal directions of centred rows, divided by their standard deviation.
+
+    Returns:
+        Shape (dims, count).
+    """
     from torch.linalg import eigh
 
     variance, directions = eigh(rows.T @ rows / (len(rows) - 1))
@@ -132,10 +141,9 @@ def _whitening(rows: "Tensor", count: int) -> "Tensor":
         )
     leading = variance.argsort(descending=True)[:count]
     whitening = directions[:, leading] / variance[leading].sqrt()
+    # An eigenvector's sign is arbitrary; this one is the same on every machine.
     largest = whitening.gather(0, whitening.abs().argmax(0, keepdim=True))
-    return (
-        whitening * largest.sign()
-    )  # an eigenvector's sign is arbitrary; this one is the same on every machine
+    return whitening * largest.sign()
 
 
 def parse_geometry(spec: str) -> Geometry:

@@ -1,4 +1,4 @@
-"""Encode texts by hashing: L2-normalised signed counts of hashed words and word pairs, without weights."""
+"""Encode texts by hashing: L2-normalised signed counts of hashed words and word pairs."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +15,7 @@ WORD = r"\b\w\w+\b"  # the default of scikit-learn
 
 @dataclass(frozen=True)
 class HashingEncoder:
-    """Signed hashed counts of words and word pairs, L2-normalised. O(characters), no training, no files.
+    """Signed hashed counts of words and word pairs, L2-normalised. O(characters), no training.
 
     Words have two characters or more; in scripts without spaces each character is a word
     (:mod:`dana.core.scripts`).

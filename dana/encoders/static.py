@@ -1,8 +1,8 @@
-"""Encode texts as weighted means of a checkpoint's input embeddings, some hundred times faster than its forward pass.
+"""Encode texts as weighted means of a checkpoint's input embeddings.
 
-A token of probability p has weight a / (a + p), and the leading component of the weighted
-embeddings is removed. Both are applied to the embedding table once, so that encoding is a mean of
-its rows.
+This is some hundred times faster than its forward pass. A token of probability p has weight a / (a
++ p), and the leading component of the weighted embeddings is removed. Both are applied to the
+embedding table once, so that encoding is a mean of its rows.
 """
 
 import math
@@ -46,8 +46,8 @@ class StaticEncoder:
         device: ``auto`` takes CUDA when there is one.
 
     References:
-        Arora, Liang and Ma 2017, A simple but tough-to-beat baseline for sentence embeddings. There p and
-        the component come from the pool, here from the checkpoint, so nothing is fitted.
+        Arora, Liang and Ma 2017, A simple but tough-to-beat baseline for sentence embeddings. There
+        p and the component come from the pool, here from the checkpoint, so nothing is fitted.
     """
 
     model: str = ""
@@ -88,60 +88,63 @@ class StaticEncoder:
 
     @cached_property
     def _table(self) -> Tensor:
-        """Weighted embedding of each token without the common component, shape (vocabulary, dims)."""
-        rows = load_backbone(self._checkpoint).get_input_embeddings().weight.detach().double().cpu()
+        """Weighted embedding of each token without the common component, (vocabulary, dims)."""
+        embeddings = load_backbone(self._checkpoint).get_input_embeddings()
+        rows = embeddings.weight.detach().double().cpu()
         probability = torch.zeros(len(rows), dtype=torch.double)
         estimates = zipf_probabilities(self.tokenizer)[: len(rows)]
         probability[: len(estimates)] = torch.from_numpy(estimates)
         weight = torch.where(probability > 0, self.a / (self.a + probability), 0.0)
-        return (
-            remove_leading(rows * weight[:, None], probability).float().to(find_device(self.device))
-        )
+        table = remove_leading(rows * weight[:, None], probability)
+        return table.float().to(find_device(self.device))
 
     def identity(self) -> dict[str, Any]:
         return {"encoder": "static", "weights": model_identity(self._checkpoint), "a": self.a}
 
     def encode(self, texts: Sequence[str]) -> Tensor:
-        parts = [
-            self._encode(texts[first : first + TEXTS_AT_ONCE])
-            for first in range(0, len(texts), TEXTS_AT_ONCE)
-        ]
+        starts = range(0, len(texts), TEXTS_AT_ONCE)
+        parts = [self._encode(texts[start : start + TEXTS_AT_ONCE]) for start in starts]
         return torch.cat([self._table.new_zeros(0, self._table.shape[1]), *parts])
 
     def _encode(self, texts: Sequence[str]) -> Tensor:
+        """Encode some texts: each distinct word once, and then each text by its words."""
         words = [text.split() for text in texts]
-        distinct = {word: row for row, word in enumerate(dict.fromkeys(chain.from_iterable(words)))}
-        tokens = self._tokens(list(distinct))
-        sums = pool_rows(
-            self._table, list(chain.from_iterable(tokens)), [len(ids) for ids in tokens], "sum"
-        )
-        counts = np.array([len(ids) for ids in tokens], dtype=np.float32)
-        rows = [distinct[word] for word in chain.from_iterable(words)]
-        sizes = [len(row) for row in words]
-        lengths = pool_rows(torch.from_numpy(counts).to(sums.device)[:, None], rows, sizes, "sum")
-        return pool_rows(sums, rows, sizes, "sum") / lengths.clamp(min=1)
+        distinct = list(dict.fromkeys(chain.from_iterable(words)))
+        tokens = self._tokens(distinct)
+        token_counts = [len(ids) for ids in tokens]
+        word_sums = pool_rows(self._table, list(chain.from_iterable(tokens)), token_counts, "sum")
+        row_of = {word: row for row, word in enumerate(distinct)}
+        rows = [row_of[word] for word in chain.from_iterable(words)]
+        sizes = [len(words_of_text) for words_of_text in words]
+        sums = pool_rows(word_sums, rows, sizes, "sum")
+        counts = torch.from_numpy(np.array(token_counts, dtype=np.float32)).to(sums.device)
+        lengths = pool_rows(counts[:, None], rows, sizes, "sum")
+        return sums / lengths.clamp(min=1)
 
     def _tokens(self, words: Sequence[str]) -> list[list[int]]:
         """Tokenise each word into ids; those of short words are cached."""
-        ids = [self._cache.get(word) for word in words]
-        new = [word for word, hit in zip(words, ids, strict=True) if hit is None]
+        ids = {word: self._cache[word] for word in words if word in self._cache}
+        new = [word for word in words if word not in ids]
         # With a leading blank: byte-level vocabularies have other tokens for the first word of a
         # text.
-        pieces = self._words.encode_batch_fast(
-            [f" {word}" for word in new], add_special_tokens=False
-        )
-        fresh = {word: piece.ids for word, piece in zip(new, pieces, strict=True)}
-        self._cache.update(
-            (word, pieces) for word, pieces in fresh.items() if len(word) <= LONGEST_WORD
-        )
+        spaced = [f" {word}" for word in new]
+        encodings = self._words.encode_batch_fast(spaced, add_special_tokens=False)
+        for word, encoding in zip(new, encodings, strict=True):
+            ids[word] = encoding.ids
+            if len(word) <= LONGEST_WORD:
+                self._cache[word] = ids[word]
         if len(self._cache) > MAX_CACHED_WORDS:
             self._cache.clear()
-        return [fresh[word] if hit is None else hit for word, hit in zip(words, ids, strict=True)]
+        return [ids[word] for word in words]
 
 
 def zipf_probabilities(tokenizer: Any) -> np.ndarray:
-    """Estimate token probabilities by id with Zipf's law, float64 of shape (ids,); 0 for special and unused ids."""
-    vocabulary, special = tokenizer.get_vocab(), set(tokenizer.all_special_tokens)
+    """Estimate token probabilities by id with Zipf's law, float64 of shape (ids,).
+
+    Special and unused ids have 0.
+    """
+    vocabulary = tokenizer.get_vocab()
+    special = set(tokenizer.all_special_tokens)
     probability = np.zeros(max(vocabulary.values()) + 1)
     scale = math.log(len(vocabulary)) + np.euler_gamma  # sum of 1 / r over the vocabulary
     rank = 0
@@ -150,18 +153,22 @@ def zipf_probabilities(tokenizer: Any) -> np.ndarray:
             continue
         if len(_bare(token)) > 1:
             rank += 1
-        probability[token_id] = 1 / (max(rank, 1) if len(_bare(token)) > 1 else 1) / scale
+            probability[token_id] = 1 / rank / scale
+        else:
+            probability[token_id] = 1 / scale
     return probability
 
 
 def _bare(token: str) -> str:
+    """Return a token without the markers of a word's beginning and continuation."""
     for marker in MARKERS:
         token = token.removeprefix(marker).removesuffix(marker)
     return token
 
 
 def remove_leading(rows: Tensor, probability: Tensor) -> Tensor:
-    """Project out the leading eigenvector of the rows' second moment under `probability`; its sign cancels."""
+    """Project out the leading eigenvector of the rows' second moment under `probability`."""
     moment = rows.T @ (rows * probability[:, None])
-    leading = torch.linalg.eigh(moment)[1][:, -1:]
+    _, eigenvectors = torch.linalg.eigh(moment)
+    leading = eigenvectors[:, -1:]  # its sign cancels
     return rows - (rows @ leading) @ leading.T

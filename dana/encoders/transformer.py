@@ -1,10 +1,11 @@
-"""Encode texts as pooled hidden states of any Hugging Face encoder, in batches of similar length and fixed shapes.
+"""Encode texts as pooled hidden states of any Hugging Face encoder.
 
-Padding a random batch to its longest text wastes two thirds of the work on sentences
-(``docs/results``). Here the width of a text's row and the number of rows of its batch depend on the
-text's length alone. So the other texts of a call cannot change a single bit of a vector, and texts
-can be tokenised a few at a time: while the device computes a batch, a thread prepares the next ones
-in pinned memory, from which they are copied asynchronously.
+The batches are of similar length and fixed shapes. Padding a random batch to its longest text
+wastes two thirds of the work on sentences (``docs/results``). Here the width of a text's row and
+the number of rows of its batch depend on the text's length alone. So the other texts of a call
+cannot change a single bit of a vector, and texts can be tokenised a few at a time: while the device
+computes a batch, a thread prepares the next ones in pinned memory, from which they are copied
+asynchronously.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -37,10 +38,11 @@ MOST_SPECIAL = 8  # special tokens around a text, of any model
 
 @dataclass(frozen=True)
 class TransformerEncoder:
-    """Pool one hidden layer of any ``AutoModel`` over a text's real tokens, or take its classification token.
+    """Pool one hidden layer of any ``AutoModel`` over a text's real tokens.
 
-    Texts are padded on the right, whatever the tokenizer's default: no real token attends to
-    padding, and positions start at the first real token.
+    Or take the state of its classification token. Texts are padded on the right, whatever the
+    tokenizer's default: no real token attends to padding, and positions start at the first real
+    token.
 
     Attributes:
         model: A Hub name or a folder with safetensors weights.
@@ -56,8 +58,8 @@ class TransformerEncoder:
         dtype: ``float32``, or ``bfloat16`` by autocast: several times as fast on GPUs and on CPUs
             that support it; vectors then differ by about 1e-2 of their norm. ``auto`` is
             ``bfloat16`` on a GPU that has it, which the identity names, else ``float32``.
-        windows: ``mean`` reads a longer text in windows of ``max_tokens``; its vector is the mean of
-            theirs, each weighted by its tokens. None truncates it.
+        windows: ``mean`` reads a longer text in windows of ``max_tokens``; its vector is the mean
+            of theirs, each weighted by its tokens. None truncates it.
 
     References:
         DANA section 3.1 embeds with a general pre-trained BERT and does not say how it pools.
@@ -78,12 +80,8 @@ class TransformerEncoder:
         require(self.dtype in DTYPES, "dtype", self.dtype, f"one of {', '.join(DTYPES)}")
         require(self.windows in WINDOWS, "windows", self.windows, "null or mean")
         require(self.max_tokens >= 3, "max_tokens", self.max_tokens, "at least 3")
-        require(
-            self.batch_tokens >= self.max_tokens,
-            "batch_tokens",
-            self.batch_tokens,
-            "at least max_tokens",
-        )
+        is_enough = self.batch_tokens >= self.max_tokens
+        require(is_enough, "batch_tokens", self.batch_tokens, "at least max_tokens")
 
     @classmethod
     def of_checkpoint(
@@ -117,7 +115,8 @@ class TransformerEncoder:
     @cached_property
     def _cls_position(self) -> int:
         """Position of the classification token in a text: 0, or -1 for the last."""
-        token, empty_text = self.tokenizer.cls_token_id, self.tokenizer("")["input_ids"]
+        token = self.tokenizer.cls_token_id
+        empty_text = self.tokenizer("")["input_ids"]
         if token is None or token not in (empty_text[:1] + empty_text[-1:]):
             raise ConfigError(
                 f"pooling='cls': {self.model} has no classification token; use pooling='mean'"
@@ -137,7 +136,7 @@ class TransformerEncoder:
         return min(self.max_tokens, positions_of(self._network.config))
 
     def count_cut(self, texts: Sequence[str]) -> int:
-        """Count the texts that fill the tokens that are read; none where they are read in windows."""
+        """Count the texts that fill the tokens that are read; none where windows read the rest."""
         if self.windows is not None:
             return 0
         longest = self.longest
@@ -176,40 +175,53 @@ class TransformerEncoder:
         pooling = self._pools_by  # damaged files are refused before any work
         if not texts:
             return torch.zeros(0, network.config.hidden_size)
-        position = (
-            self._cls_position if pooling.mode == "cls" else None
-        )  # before a thread uses the tokenizer
-        device = next(network.parameters()).device
-        longest = self.longest
-        vectors = torch.empty(len(texts), network.config.hidden_size, device=device)
-        in_windows = self.windows is not None
-        # Sums in double precision: their order, which depends on other texts, changes no bit.
-        sums = torch.zeros(vectors.shape if in_windows else (0, 0), dtype=torch.float64)
-        totals = torch.zeros(len(sums), dtype=torch.float64)
-        with (
-            torch.no_grad(),
-            batches_on(
-                device, self.tokenizer, texts, longest, self.batch_tokens, in_windows
-            ) as batches,
-        ):
-            for batch in batches:
-                pooled = self._pool(network, batch, position)[: len(batch.rows)]
-                if in_windows:
-                    rows = batch.rows.cpu()
-                    weights = batch.mask[: len(rows)].sum(1).cpu().double()
-                    sums.index_add_(0, rows, pooled.cpu().double() * weights[:, None])
-                    totals.index_add_(0, rows, weights)
-                else:
-                    vectors[batch.rows] = pooled
-                tick(len(batch.rows))
-        if in_windows:
-            vectors = (sums / totals[:, None]).to(vectors)
+        position = None  # of the token to take; None pools over all
+        if pooling.mode == "cls":
+            position = self._cls_position  # before a thread uses the tokenizer
+        if self.windows is None:
+            vectors = self._encode_texts(network, texts, position)
+        else:
+            vectors = self._encode_windows(network, texts, position)
         if pooling.normalize:
             vectors = torch.nn.functional.normalize(vectors, dim=1)
         return vectors
 
+    def _encode_texts(self, network: Any, texts: Sequence[str], position: int | None) -> Tensor:
+        """Encode texts, cut to the longest that the model reads."""
+        device = next(network.parameters()).device
+        vectors = torch.empty(len(texts), network.config.hidden_size, device=device)
+        stream = batches_on(device, self.tokenizer, texts, self.longest, self.batch_tokens)
+        with torch.no_grad(), stream as batches:
+            for batch in batches:
+                vectors[batch.rows] = self._pool(network, batch, position)[: len(batch.rows)]
+                tick(len(batch.rows))
+        return vectors
+
+    def _encode_windows(self, network: Any, texts: Sequence[str], position: int | None) -> Tensor:
+        """Encode texts in windows, of whose vectors a text has the mean, weighted by tokens."""
+        device = next(network.parameters()).device
+        # Sums in double precision: their order, which depends on other texts, changes no bit.
+        sums = torch.zeros(len(texts), network.config.hidden_size, dtype=torch.float64)
+        totals = torch.zeros(len(texts), dtype=torch.float64)
+        stream = batches_on(
+            device, self.tokenizer, texts, self.longest, self.batch_tokens, windows=True
+        )
+        with torch.no_grad(), stream as batches:
+            for batch in batches:
+                rows = batch.rows.cpu()
+                vectors = self._pool(network, batch, position)[: len(rows)].cpu().double()
+                weights = batch.mask[: len(rows)].sum(1).cpu().double()
+                sums.index_add_(0, rows, vectors * weights[:, None])
+                totals.index_add_(0, rows, weights)
+                tick(len(rows))
+        return (sums / totals[:, None]).to(device, torch.get_default_dtype())
+
     def _pool(self, network: Any, batch: "TokenBatch", position: int | None) -> Tensor:
-        """Pool the hidden states of a batch, (size, dims): one token, or the mean or maximum over a text."""
+        """Pool the hidden states of a batch: one token, or the mean or maximum over a text.
+
+        Returns:
+            Shape (size, dims).
+        """
         needs_layers = self.layer != -1
         with (
             torch.autocast(batch.tokens.device.type, torch.bfloat16, enabled=self.is_bf16),
@@ -222,7 +234,7 @@ class TransformerEncoder:
         states = output.hidden_states[self.layer] if needs_layers else output.last_hidden_state
         states = states.float()  # sums in bfloat16 would lose precision
         if position is not None:
-            columns = 0 if position == 0 else batch.mask.sum(1) - 1
+            columns = 0 if position == 0 else batch.mask.sum(1) - 1  # the first token, or the last
             return states[torch.arange(len(states), device=states.device), columns]
         if self._pools_by.mode == "max":
             is_padding = batch.mask.unsqueeze(-1) == 0
@@ -234,7 +246,9 @@ class TransformerEncoder:
 def minilm(
     pooling: str = "mean", layer: int = -1, max_tokens: int = 256, dtype: str = AUTO
 ) -> TransformerEncoder:
-    """Create the packaged sentence encoder MiniLM: 6 layers x 384, 22.7 M parameters, Apache-2.0 weights.
+    """Create the packaged sentence encoder MiniLM: 6 layers x 384, 22.7 M parameters.
+
+    Its weights are under Apache-2.0.
 
     Args:
         pooling: ``mean`` or ``cls``.
@@ -249,9 +263,8 @@ def minilm(
     return TransformerEncoder(str(minilm_folder()), pooling, layer, max_tokens, dtype=dtype)
 
 
-CPU_TOKENS = (
-    512  # of a batch on a CPU: more is no faster there, and small batches need less padding
-)
+# Of a batch on a CPU: more is no faster there, and small batches need less padding.
+CPU_TOKENS = 512
 TEXTS_AT_ONCE = 1024  # tokenised in one call: few, so that the device starts early
 AHEAD = 2  # batches prepared ahead of the device
 
@@ -284,9 +297,10 @@ def batches_on(
     limit: int,
     windows: bool = False,
 ) -> Iterator[Iterator[TokenBatch]]:
-    """Stream batches of texts on a device, prepared by a thread while a GPU computes, until the context ends.
+    """Stream batches of texts on a device, until the context ends.
 
-    On a CPU there is no thread, which would take cores from the model.
+    A thread prepares them while a GPU computes. On a CPU there is no thread, which would take cores
+    from the model.
 
     Args:
         device: Device of the batches.
@@ -299,8 +313,9 @@ def batches_on(
     Raises:
         DataError: From the iterator, if a text has no token.
     """
-    most = min(limit, CPU_TOKENS) if device.type == "cpu" else limit
-    batches = token_batches(tokenizer, texts, longest, most, windows)
+    if device.type == "cpu":
+        limit = min(limit, CPU_TOKENS)
+    batches = token_batches(tokenizer, texts, longest, limit, windows)
     if device.type == "cuda":
         batches = (batch.map(Tensor.pin_memory) for batch in batches)
     if device.type != "cpu":
@@ -312,7 +327,9 @@ def batches_on(
 def overflowing(
     texts: Sequence[str], tokenizer: Any, longest: int
 ) -> Iterator[tuple[int, list[int]]]:
-    """Cut texts into windows, and yield the text's number and the token ids of each, special tokens included.
+    """Cut texts into windows, and yield the text's number and the token ids of each.
+
+    Special tokens are included.
 
     Raises:
         ConfigError: If the tokenizer is a slow one, which gives no windows.
@@ -388,28 +405,31 @@ def token_batches(
             bucket.append((row, ids))
             if len(bucket) == batch_rows(width, limit):
                 yield _make_batch(buckets.pop(width), width, limit, pad)
-    yield from (
-        _make_batch(buckets[width], width, limit, pad) for width in sorted(buckets, reverse=True)
-    )
+    for width in sorted(buckets, reverse=True):
+        yield _make_batch(buckets[width], width, limit, pad)
 
 
 def _make_batch(
     bucket: list[tuple[int, list[int]]], width: int, limit: int, pad: int
 ) -> TokenBatch:
+    """Make a batch of texts, with copies of the first one up to its fixed number of rows."""
+    rows = torch.tensor([row for row, _ in bucket])
     ids = [tokens for _, tokens in bucket]
     fillers = [ids[0]] * (batch_rows(width, limit) - len(ids))
-    return TokenBatch(
-        torch.tensor([row for row, _ in bucket]), *padded_batch([*ids, *fillers], width, pad)
-    )
+    tokens, mask = padded_batch([*ids, *fillers], width, pad)
+    return TokenBatch(rows, tokens, mask)
 
 
 def padded_batch(ids: Sequence[Sequence[int]], width: int, pad: int) -> tuple[Tensor, Tensor]:
-    """Pad token ids to a width; return them and the attention mask, both int64 of shape (texts, width).
+    """Pad token ids to a width.
 
     Args:
         ids: Token ids of each text, at most `width`.
         width: Tokens of a row.
         pad: Token id to pad with.
+
+    Returns:
+        The ids and the attention mask, both int64 of shape (texts, width).
     """
     lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
     mask = np.arange(width) < lengths[:, None]
@@ -419,11 +439,19 @@ def padded_batch(ids: Sequence[Sequence[int]], width: int, pad: int) -> tuple[Te
 
 
 def batch_rows(width: int, limit: int) -> int:
-    """Compute the rows of a batch of some width and at most `limit` tokens, but at least one row."""
+    """Compute the rows of a batch of some width and at most `limit` tokens: one or more."""
     return max(1, limit // width)
 
 
 def batch_width(length: int, max_tokens: int) -> int:
-    """Round a length up to the width of its row: to a multiple of 8 up to 64, of 16 up to 128, then of 32."""
-    step = 8 if length <= 64 else 16 if length <= 128 else 32
+    """Round a length up to the width of its row, which is at most `max_tokens`.
+
+    It is a multiple of 8 up to 64, of 16 up to 128, then of 32.
+    """
+    if length <= 64:
+        step = 8
+    elif length <= 128:
+        step = 16
+    else:
+        step = 32
     return min(-(-length // step) * step, max(length, max_tokens))

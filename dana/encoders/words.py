@@ -1,10 +1,9 @@
-"""Encode texts as means of word vectors, and read word vectors from a file or train them on texts."""
+"""Encode texts as means of word vectors, which are read from a file or trained on texts."""
 
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,7 +29,8 @@ class WordsEncoder:
         vectors: File of word vectors (:func:`dana.encoders.words.read_word_vectors`).
 
     References:
-        Aharoni and Goldberg 2020, section 2.3: word2vec, the average over the words in the model's vocabulary.
+        Aharoni and Goldberg 2020, section 2.3: word2vec, the average over the words in the model's
+        vocabulary.
     """
 
     vectors: str
@@ -58,18 +58,18 @@ class WordsEncoder:
         Raises:
             DataError: If the file does not hold word vectors; names the line.
         """
-        row_of = self._read.row_by_word.get
-        rows = [
-            [row for word in split_words(text) if (row := row_of(word)) is not None]
-            for text in texts
-        ]
-        return pool_rows(
-            self._read.vectors, list(chain.from_iterable(rows)), list(map(len, rows)), "mean"
-        )
+        row_of = self._read.row_by_word
+        rows: list[int] = []
+        sizes = []
+        for text in texts:
+            rows_of_text = [row_of[word] for word in split_words(text) if word in row_of]
+            rows += rows_of_text
+            sizes.append(len(rows_of_text))
+        return pool_rows(self._read.vectors, rows, sizes, "mean")
 
 
 def pool_rows(table: Tensor, rows: Sequence[int], sizes: Sequence[int], mode: str) -> Tensor:
-    """Pool consecutive groups of `rows` of a table, with `sizes` rows each, by ``sum`` or ``mean``."""
+    """Pool consecutive groups of `rows` of a table, of `sizes` rows each, by sum or mean."""
     begins = torch.from_numpy(np.cumsum([0, *sizes], dtype=np.int64)[:-1])
     flat = torch.from_numpy(np.array(rows, dtype=np.int64))
     return torch.nn.functional.embedding_bag(
@@ -105,15 +105,16 @@ class WordVectors:
         ):
             stream.write(f"{len(self.words)} {self.vectors.shape[1]}\n")
             for word, row in zip(self.words, self.vectors.tolist(), strict=True):
-                stream.write(f"{word} {' '.join(f'{value:.9g}' for value in row)}\n")
+                numbers = " ".join(f"{value:.9g}" for value in row)
+                stream.write(f"{word} {numbers}\n")
 
 
 def read_word_vectors(path: Path) -> WordVectors:
-    """Read a text file of word vectors, plain or compressed: per line a word and its numbers, separated by blanks.
+    """Read a text file of word vectors, plain or compressed.
 
-    A first line of two integers gives the numbers of words and dims (word2vec, fastText's
-    ``.vec``); GloVe has none. The first word must not contain a blank, as some of GloVe's later
-    words do.
+    A line is a word and its numbers, separated by blanks. A first line of two integers gives the
+    numbers of words and dims (word2vec, fastText's ``.vec``); GloVe has none. The first word must
+    not contain a blank, as some of GloVe's later words do.
 
     Args:
         path: The file.
@@ -124,21 +125,23 @@ def read_word_vectors(path: Path) -> WordVectors:
     """
     words: list[str] = []
     values = array("f")
-    word_count, dims, number = None, 0, 0
+    word_count = None  # as the first line says
+    dims = 0
+    number = 0
     try:
         for number, line in read_lines(path):
-            counts = line.split()
-            if number == 1 and len(counts) == 2 and all(count.isdecimal() for count in counts):
-                word_count, dims = map(int, counts)
-            elif counts:
+            parts = line.split()
+            if number == 1 and len(parts) == 2 and all(part.isdecimal() for part in parts):
+                word_count, dims = map(int, parts)
+            elif parts:
                 fields = line.rstrip(" \r\n").rsplit(" ", dims or -1)
                 dims = dims or len(fields) - 1
-                if len(fields) != dims + 1 or not dims or (not words and " " in fields[0]):
-                    expectation = (
-                        f"expected a word and {dims or 'its'} numbers, separated by blanks"
+                has_blank = not words and " " in fields[0]
+                if len(fields) != dims + 1 or not dims or has_blank:
+                    raise DataError(
+                        f"{path}:{number}: expected a word and {dims or 'its'} numbers, separated "
+                        f"by blanks, got {len(parts) - 1} numbers; binary files are not supported"
                     )
-                    problem = f"{expectation}, got {len(counts) - 1} numbers; binary files are not supported"
-                    raise DataError(f"{path}:{number}: {problem}")
                 words.append(fields[0])
                 values.frombytes(_numbers(fields[1:]).tobytes())
     except Damage as damage:
@@ -146,16 +149,16 @@ def read_word_vectors(path: Path) -> WordVectors:
     except ValueError as error:
         raise DataError(f"{path}:{number}: {error}") from error
     if not words or word_count not in (None, len(words)):
-        expectation = (
-            "at least one" if word_count is None else f"{word_count:,}, as in the first line"
-        )
+        expectation = "at least one"
+        if word_count is not None:
+            expectation = f"{word_count:,}, as in the first line"
         raise DataError(f"{path}: {len(words):,} words with vectors; expected {expectation}")
-    return WordVectors(
-        tuple(words), torch.from_numpy(np.frombuffer(values, dtype=np.float32).reshape(-1, dims))
-    )
+    vectors = np.frombuffer(values, dtype=np.float32).reshape(-1, dims)
+    return WordVectors(tuple(words), torch.from_numpy(vectors))
 
 
 def _numbers(fields: list[str]) -> np.ndarray:
+    """Parse the numbers of a line, float32; refuse those that are not finite."""
     with np.errstate(over="ignore"):
         numbers = np.array([float(field) for field in fields]).astype(np.float32)
     if not np.isfinite(numbers).all():
@@ -170,12 +173,13 @@ TEXTS_AT_ONCE = 8192
 def train_word_vectors(
     texts: Sequence[str], dims: int = 100, window: int = 5, min_count: int = 5
 ) -> WordVectors:
-    """Train word vectors by a singular value decomposition of positive pointwise mutual information.
+    """Train word vectors by a singular value decomposition of pointwise mutual information.
 
-    A pair of words counts by distance, from ``window`` for neighbours to 1 for words that are
-    ``window`` apart, words outside the vocabulary included in the distance. The vectors are the
-    leading left singular vectors times the square roots of their singular values. The same texts
-    give the same bits. Memory grows with the number of distinct pairs.
+    Only positive information counts. A pair of words counts by distance, from ``window`` for
+    neighbours to 1 for words that are ``window`` apart, words outside the vocabulary included in
+    the distance. The vectors are the leading left singular vectors times the square roots of their
+    singular values. The same texts give the same bits. Memory grows with the number of distinct
+    pairs.
 
     Args:
         texts: Texts; pairs of words are counted within each.
@@ -188,8 +192,9 @@ def train_word_vectors(
         DataError: If there are not more frequent words than dims.
 
     References:
-        Levy, Goldberg and Dagan 2015, Improving distributional similarity with lessons learned from word embeddings:
-        sections 3.1 (dyn, cds), 3.2 and 3.3 (eig = 0.5). They are close to word2vec's vectors.
+        Levy, Goldberg and Dagan 2015, Improving distributional similarity with lessons learned from
+        word embeddings: sections 3.1 (dyn, cds), 3.2 and 3.3 (eig = 0.5). They are close to
+        word2vec's vectors.
     """
     from scipy.sparse.linalg import svds
     from sklearn.utils.extmath import svd_flip
@@ -201,13 +206,14 @@ def train_word_vectors(
     words = vocabulary.words[len(MARKS) :]
     if len(words) <= dims:
         raise DataError(
-            f"dims={dims}: must be below {len(words)}, the words with at least {min_count} occurrences"
+            f"dims={dims}: must be below {len(words)}, "
+            f"the words with at least {min_count} occurrences"
         )
     information = positive_information(count_pairs(texts, vocabulary, window))
     begin = generator(0, "word vectors").standard_normal(len(words))
     with threadpool_limits(1):  # another order of summation would change the last bits
         word_vectors, values, context_vectors = svds(information, k=dims, v0=begin)
-    word_vectors = svd_flip(word_vectors[:, ::-1], context_vectors[::-1])[0]
+    word_vectors, _ = svd_flip(word_vectors[:, ::-1], context_vectors[::-1])
     vectors = word_vectors * np.sqrt(np.maximum(values[::-1], 0))
     return WordVectors(words, torch.from_numpy(vectors.astype(np.float32)))
 
@@ -231,19 +237,19 @@ def count_pairs(texts: Sequence[str], vocabulary: Vocabulary, window: int) -> An
     for first in range(0, len(texts), TEXTS_AT_ONCE):
         numbers = vocabulary.encode(texts[first : first + TEXTS_AT_ONCE])
         for distance in range(1, window + 1):
-            left, right = numbers.ids[:-distance] - len(MARKS), numbers.ids[distance:] - len(MARKS)
-            mask = (
-                (numbers.text_of[:-distance] == numbers.text_of[distance:])
-                & (left >= 0)
-                & (right >= 0)
-            )
+            left = numbers.ids[:-distance] - len(MARKS)
+            right = numbers.ids[distance:] - len(MARKS)
+            in_one_text = numbers.text_of[:-distance] == numbers.text_of[distance:]
+            mask = in_one_text & (left >= 0) & (right >= 0)
             weights = np.full(mask.sum(), float(window + 1 - distance))
             total = total + csr_array((weights, (left[mask], right[mask])), shape=(size, size))
     return total + total.T
 
 
 def positive_information(pairs: Any) -> Any:
-    """Compute positive pointwise mutual information, max(0, log p(w, c) / (p(w) p'(c))), with p' ~ counts ** 0.75.
+    """Compute positive pointwise mutual information.
+
+    It is max(0, log p(w, c) / (p(w) p'(c))), with p' ~ counts ** 0.75.
 
     Args:
         pairs: Counts from :func:`count_pairs`.
@@ -251,7 +257,8 @@ def positive_information(pairs: Any) -> Any:
     Returns:
         A sparse matrix of the same shape, without explicit zeros.
     """
-    matrix, sums = pairs.tocoo(), np.asarray(pairs.sum(1)).ravel()
+    matrix = pairs.tocoo()
+    sums = np.asarray(pairs.sum(1)).ravel()
     context_sums = sums**SMOOTHING
     independent = sums[matrix.row] / sums.sum() * context_sums[matrix.col] / context_sums.sum()
     matrix.data = np.maximum(np.log(matrix.data / sums.sum() / independent), 0)

@@ -1,1 +1,1 @@
-"""Load and identify transformer models, create new ones, select logits, attend over variable lengths."""
+"""Load and identify transformer models, create new ones, select logits, attend without padding."""

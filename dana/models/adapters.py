@@ -1,7 +1,7 @@
-"""Add low-rank adapters to a model, save them alone, and fold them into its weights. Hu et al. 2022, section 4.1.
+"""Add low-rank adapters to a model, save them alone, and fold them into its weights.
 
-An adapter folder holds what peft reads: ``adapter_config.json``, which names the base, and the
-trained tensors.
+They are those of Hu et al. 2022, section 4.1. An adapter folder holds what peft reads:
+``adapter_config.json``, which names the base, and the trained tensors.
 """
 
 import json
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."  # of the names of tensors in peft's files
 KINDS = ("lora", "dora")
 INSTALL = "pip install 'dana-lm[adapter]'"
@@ -30,7 +31,9 @@ INSTALL = "pip install 'dana-lm[adapter]'"
 
 @dataclass(frozen=True)
 class Adapter:
-    """Shape of a model's adapters: each adapted matrix W becomes W + alpha / r · B A, and W stays as it is.
+    """Shape of a model's adapters.
+
+    Each adapted matrix W becomes W + alpha / r · B A, and W stays as it is.
 
     Attributes:
         kind: ``lora``, or ``dora``, which also trains the length of each row (Liu et al. 2024).
@@ -83,43 +86,31 @@ def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> 
         ConfigError: If the model lacks a target or shares its weights with another layer, or its
             base is an adapter.
     """
-    adapter, is_plain = Adapter.from_spec(spec), adapted_base(base) is None
-    require(
-        is_plain,
-        "adapter",
-        spec,
-        f"null for {base}, an adapter, too; fold that first: dana files fold {base}",
-    )
+    adapter = Adapter.from_spec(spec)
+    remedy = f"null for {base}, an adapter, too; fold that first: dana files fold {base}"
+    require(adapted_base(base) is None, "adapter", spec, remedy)
     from peft import LoraConfig, inject_adapter_in_model
 
-    words = tokenizer.added_tokens_decoder if tokenizer else {}
-    rows = sorted(row for row, token in words.items() if not token.special)
-    reader, head = model.get_input_embeddings(), model.get_output_embeddings()
-    is_tied, modules = reader.weight is getattr(head, "weight", None), dict(model.named_modules())
-    # Of tied ones peft trains the rows as one.
-    tokens = {
-        name: rows
-        for name, candidate in modules.items()
-        if rows and candidate in (reader, None if is_tied else head)
-    }
-    targets = [] if adapter.targets == "all-linear" else adapter.targets.split("+")
+    rows = _rows_of_added_words(tokenizer)
+    targets: list[str] = []
+    if adapter.targets != "all-linear":
+        targets = adapter.targets.split("+")
     for target in targets:
-        parts = {module for name, module in modules.items() if f".{name}".endswith(f".{target}")}
-        hint = f"without {target}, which {base} lacks, or which has weights of another layer or of an added word"
-        require(
-            bool(parts) and not ((rows or is_tied) and parts & {reader, head}),
-            "adapter",
-            spec,
-            hint,
+        remedy = (
+            f"without {target}, which {base} lacks, "
+            "or which has weights of another layer or of an added word"
         )
-    values: dict[str, Any] = {
-        "r": adapter.r,
-        "lora_alpha": adapter.alpha,
-        "lora_dropout": adapter.dropout,
-    }
-    values |= {"target_modules": targets or "all-linear", "trainable_token_indices": tokens or None}
-    origin = str(Path(base).resolve()) if Path(base).is_dir() else base
-    config = LoraConfig(**values, use_dora=adapter.kind == "dora", base_model_name_or_path=origin)
+        require(_can_adapt(model, target, rows), "adapter", spec, remedy)
+    head = model.get_output_embeddings()  # peft will put another module in its place
+    config = LoraConfig(
+        r=adapter.r,
+        lora_alpha=adapter.alpha,
+        lora_dropout=adapter.dropout,
+        target_modules=targets or "all-linear",
+        trainable_token_indices=_trained_rows(model, rows) or None,
+        use_dora=adapter.kind == "dora",
+        base_model_name_or_path=str(Path(base).resolve()) if Path(base).is_dir() else base,
+    )
     try:
         with torch_seed(derive_seed(seed, "adapter")):
             inject_adapter_in_model(config, model)
@@ -128,22 +119,66 @@ def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> 
         raise ConfigError(
             f"adapter={spec!r}: {problem}; targets=all-linear adapts every linear module"
         ) from error
-    sizes = [(part.numel(), part.requires_grad) for part in model.parameters()]
-    part, total = (
-        sum(size for size, is_trained in sizes if is_trained),
-        sum(size for size, _ in sizes),
-    )
-    log.info(
-        "adapter   %s: trains %s of %s parameters, %d rows of words",
-        spec,
-        f"{part:,}",
-        f"{total:,}",
-        len(rows),
-    )
+    _log_size(model, spec, rows)
     if rows and getattr(head, "bias", None) is not None:  # which peft forgets
         model.get_output_embeddings().register_forward_hook(
             lambda layer, _, out: out + layer.original_module.bias
         )
+
+
+def _rows_of_added_words(tokenizer: Any) -> list[int]:
+    """Return the ids of the words that were added to a tokenizer, ascending."""
+    if not tokenizer:
+        return []
+    words = tokenizer.added_tokens_decoder
+    return sorted(row for row, token in words.items() if not token.special)
+
+
+def _is_tied(model: Any) -> bool:
+    """Return whether a model's input and output embeddings are one tensor."""
+    head = model.get_output_embeddings()
+    return model.get_input_embeddings().weight is getattr(head, "weight", None)
+
+
+def _trained_rows(model: Any, rows: list[int]) -> dict[str, list[int]]:
+    """Return the rows to train of each layer of embeddings, by the layer's name."""
+    if not rows:
+        return {}
+    layers = [model.get_input_embeddings()]
+    if not _is_tied(model):  # of tied ones peft trains the rows as one
+        layers.append(model.get_output_embeddings())
+    return {name: rows for name, module in model.named_modules() if module in layers}
+
+
+def _can_adapt(model: Any, target: str, rows: list[int]) -> bool:
+    """Return whether a model has modules for a target, and none of them has other duties.
+
+    Embeddings have other duties where they are tied, or where their rows are trained.
+    """
+    modules = set()
+    for name, module in model.named_modules():
+        if f".{name}".endswith(f".{target}"):
+            modules.add(module)
+    embeddings = {model.get_input_embeddings(), model.get_output_embeddings()}
+    has_duties = (rows or _is_tied(model)) and modules & embeddings
+    return bool(modules) and not has_duties
+
+
+def _log_size(model: Any, spec: str, rows: list[int]) -> None:
+    """Log how much of a model is trained."""
+    trained = 0
+    total = 0
+    for parameter in model.parameters():
+        total += parameter.numel()
+        if parameter.requires_grad:
+            trained += parameter.numel()
+    log.info(
+        "adapter   %s: trains %s of %s parameters, %d rows of words",
+        spec,
+        f"{trained:,}",
+        f"{total:,}",
+        len(rows),
+    )
 
 
 def has_adapter(model: Any) -> bool:
@@ -164,14 +199,12 @@ def write_adapter(model: Any, weights: "dict[str, Tensor]", folder: Path) -> Non
 
     config = model.peft_config["default"]
     config.inference_mode = True
-    config.target_modules = sorted(
-        config.target_modules
-    )  # a set, whose order differs between processes
+    # It is a set, whose order differs between processes.
+    config.target_modules = sorted(config.target_modules)
     config.save_pretrained(folder)
-    tensors = get_peft_model_state_dict(model, state_dict=weights, save_embedding_layers=False)
-    save_file(
-        {PREFIX + name: value.contiguous() for name, value in tensors.items()}, folder / WEIGHTS
-    )
+    state = get_peft_model_state_dict(model, state_dict=weights, save_embedding_layers=False)
+    tensors = {f"{PREFIX}{name}": value.contiguous() for name, value in state.items()}
+    save_file(tensors, folder / WEIGHTS)
 
 
 def adapted_base(model: str) -> str | None:
@@ -204,7 +237,7 @@ def adapted_base(model: str) -> str | None:
 
 
 def fold_adapter(network: Any, folder: str) -> Any:
-    """Add the adapters of a folder to a model's weights, W + alpha / r · B A, and return the model without them.
+    """Add the adapters of a folder to a model's weights, and return the model without them.
 
     Raises:
         ArtifactError: If their tensors are not those of such a model.

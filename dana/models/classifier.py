@@ -20,7 +20,8 @@ from dana.models.folder import (
 )
 
 DROPOUT = 0.1
-BACKBONE, HEAD = "backbone", "head.safetensors"
+BACKBONE = "backbone"
+HEAD = "head.safetensors"
 # What architectures with a choice call the poolings of their own classifiers; the others' take one
 # token.
 OWN_POOLINGS = {
@@ -30,12 +31,13 @@ OWN_POOLINGS = {
 
 
 def mean_head_origin(config: Any, pooling: str) -> dict[str, int]:
-    """Name the version of an architecture's own head of mean tokens for a fingerprint; others have no entry."""
-    return (
-        {"head": 2}
-        if pooling == "mean" and pooling in OWN_POOLINGS.get(config.model_type, {})
-        else {}
-    )
+    """Name the version of an architecture's own head of mean tokens for a fingerprint.
+
+    Other heads have no entry.
+    """
+    if pooling == "mean" and pooling in OWN_POOLINGS.get(config.model_type, {}):
+        return {"head": 2}
+    return {}
 
 
 class Classifier(nn.Module):
@@ -50,12 +52,14 @@ class Classifier(nn.Module):
 
     def __init__(self, model: Any, per_word: bool = False) -> None:
         super().__init__()
-        self.model, self.per_word = model, per_word
+        self.model = model
+        self.per_word = per_word
 
     @property
     def out(self) -> nn.Linear:
         """The output layer."""
-        return [layer for layer in head_layers(self.model) if isinstance(layer, nn.Linear)][-1]
+        linear = [layer for layer in head_layers(self.model) if isinstance(layer, nn.Linear)]
+        return linear[-1]
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, third: Tensor | None = None
@@ -82,7 +86,9 @@ class Classifier(nn.Module):
                 inputs["token_type_ids"] = third
         with running(self.model):
             logits = self.model(**inputs).logits
-        return logits[third] if self.per_word else logits
+        if self.per_word:
+            return logits[third]
+        return logits
 
 
 def mean_by_text(values: Tensor, texts: Tensor, weights: Tensor) -> Tensor:
@@ -120,14 +126,17 @@ class PooledClassifier(nn.Module):
 
     def __init__(self, backbone: Any, classes: int, parts: int = 1) -> None:
         super().__init__()
-        self.base_model, self.config, self.parts = backbone, backbone.config, parts
+        self.base_model = backbone
+        self.config = backbone.config
+        self.parts = parts
         width = self.config.hidden_size
         layers = {
             "dropout": nn.Dropout(DROPOUT),
             "dense": nn.Linear(parts * width, width),
             "tanh": nn.Tanh(),
+            "last_dropout": nn.Dropout(DROPOUT),
+            "out": nn.Linear(width, classes),
         }
-        layers |= {"last_dropout": nn.Dropout(DROPOUT), "out": nn.Linear(width, classes)}
         self.head = nn.Sequential(OrderedDict(layers))
 
     def forward(
@@ -144,7 +153,8 @@ class PooledClassifier(nn.Module):
         from transformers.modeling_outputs import SequenceClassifierOutput
 
         states = self.base_model(attention_mask=attention_mask, **inputs)[0].float()
-        groups = attention_mask if groups is None else groups
+        if groups is None:
+            groups = attention_mask
         masks = [(groups == part).unsqueeze(-1).float() for part in range(1, self.parts + 1)]
         means = [(states * mask).sum(1) / mask.sum(1).clamp(min=1) for mask in masks]
         return SequenceClassifierOutput(logits=self.head(torch.cat(means, 1)))
@@ -184,11 +194,16 @@ def auto_class(per_word: bool) -> Any:
 
 def head_layers(model: Any) -> list[Any]:
     """List the layers of a model's head: those outside its backbone, and the backbone's pooler."""
-    backbone = {
-        id(layer) for name, layer in model.base_model.named_modules() if "pooler" not in name
-    }
-    layers = [layer for layer in model.modules() if id(layer) not in backbone]
-    return [layer for layer in layers if next(layer.parameters(recurse=False), None) is not None]
+    backbone = set()
+    for name, layer in model.base_model.named_modules():
+        if "pooler" not in name:
+            backbone.add(id(layer))
+    layers = []
+    for layer in model.modules():
+        has_parameters = next(layer.parameters(recurse=False), None) is not None
+        if has_parameters and id(layer) not in backbone:
+            layers.append(layer)
+    return layers
 
 
 def init_head(layers: Iterable[Any], seed: int) -> None:
@@ -233,7 +248,8 @@ def new_classifier(
         network = _load_with_head(model, config, classes, per_word, names[pooling])
         layers = head_layers(network)
     else:
-        network = PooledClassifier(load_backbone(model), classes, 1 if pooling == "mean" else 2)
+        parts = 1 if pooling == "mean" else 2
+        network = PooledClassifier(load_backbone(model), classes, parts)
         layers = [network.head.dense, network.head.out]
     key = "word_head" if per_word else "head"
     init_head(layers, derive_seed(seed, "finetune", key, network.config.hidden_size, classes))
@@ -241,21 +257,21 @@ def new_classifier(
 
 
 def _load_with_head(model: str, config: Any, classes: int, per_word: bool, pooling: str) -> Any:
-    """Load transformers' classifier of an architecture, ignoring a head of another size in the checkpoint."""
+    """Load transformers' classifier of an architecture.
+
+    A head of another size in the checkpoint is replaced.
+    """
     config.num_labels = classes
     if pooling:  # a checkpoint may ask for another
         config.classifier_pooling = pooling
-    if (config.model_type, pooling) == (
-        "modernbert",
-        "mean",
-    ):  # as PooledClassifier, but for the norm of its head
-        config.classifier_activation, config.classifier_dropout, config.classifier_bias = (
-            "tanh",
-            DROPOUT,
-            True,
-        )
+    if config.model_type == "modernbert" and pooling == "mean":
+        # As PooledClassifier, but for the norm of its head.
+        config.classifier_activation = "tanh"
+        config.classifier_dropout = DROPOUT
+        config.classifier_bias = True
     if config.pad_token_id is None:  # a decoder classifies by the last token before the padding
         config.pad_token_id = padding_id(load_own_tokenizer(model))
-    return load_with_head(auto_class(per_word), model, config=config, ignore_mismatched_sizes=True)[
-        0
-    ]
+    network, _ = load_with_head(
+        auto_class(per_word), model, config=config, ignore_mismatched_sizes=True
+    )
+    return network

@@ -1,4 +1,4 @@
-"""Find what ``dana files convert`` makes a folder of that dana opens: pickled weights and old layouts."""
+"""Find what ``dana files convert`` opens: pickled weights and old layouts of folders."""
 
 import json
 import re
@@ -25,8 +25,9 @@ FOREIGN = {
 
 def convert_command(model: str, *flags: str) -> str:
     """Return the command that converts a checkpoint."""
-    name = Path(model).name or "model"
-    stem = name.partition(".")[0] if Path(model).is_file() else name
+    stem = Path(model).name or "model"
+    if Path(model).is_file():
+        stem = stem.partition(".")[0]
     return shlex.join(["dana", "files", "convert", model, *flags, "--out", f"{stem}-converted"])
 
 
@@ -43,12 +44,14 @@ def transformer_folder(folder: Path) -> Path:
         place = str(rows[0]["path"])
     except (OSError, ValueError, TypeError, KeyError, IndexError):  # it is said where it is read
         return folder
-    is_inside = place != "" and Path(place).name == place and (folder / place).is_dir()
-    return folder / place if is_inside else folder
+    is_name = place != "" and Path(place).name == place
+    if is_name and (folder / place).is_dir():
+        return folder / place
+    return folder
 
 
 def folders_of_modules(rows: Any) -> list[str]:
-    """Return the folders of the modules behind the transformer, by the content of ``modules.json``."""
+    """Return the folders of the modules behind the transformer, as ``modules.json`` names them."""
     paths = [row.get("path") for row in rows[1:] if isinstance(row, dict)]
     return [path for path in paths if isinstance(path, str) and Path(path).name == path != ""]
 
@@ -74,11 +77,10 @@ def pickled_files(folder: Path) -> list[Path]:
         return _files_of_index(index)
     if (folder / USUAL).is_file():
         return [folder / USUAL]
-    files = sorted(
-        file
-        for file in folder.iterdir()
-        if file.suffix in SUFFIXES and not OTHER_FILES.fullmatch(file.name)
-    )
+    files = []
+    for file in sorted(folder.iterdir()):
+        if file.suffix in SUFFIXES and not OTHER_FILES.fullmatch(file.name):
+            files.append(file)
     if len(files) > 1:
         names = ", ".join(file.name for file in files)
         raise ArtifactError(

@@ -11,8 +11,8 @@ from dana.models.head_file import gathered
 def token_range(tokenizer: Any) -> int:
     """Return the number of rows that the ids of a tokenizer need: one more than its largest id.
 
-    Ids may have holes, as where a line of ``vocab.txt`` is repeated: their range is then larger than
-    their count, ``len(tokenizer)``.
+    Ids may have holes, as where a line of ``vocab.txt`` is repeated: their range is then larger
+    than their count, ``len(tokenizer)``.
     """
     return max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
 
@@ -51,6 +51,7 @@ def pieces_of_new_tokens(tokenizer: Any, rows: int) -> dict[int, list[int]]:
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     added = [token for token in state["added_tokens"] if token["id"] >= rows]
     special = {token["id"] for token in added if token["special"]}
+    # The tokenizer as it was before the new tokens.
     state["added_tokens"] = [token for token in state["added_tokens"] if token["id"] < rows]
     _remove_from_vocabulary(state["model"], rows)
     state["truncation"] = None
@@ -77,21 +78,22 @@ def _remove_from_vocabulary(model: dict[str, Any], rows: int) -> None:
         return
     kept = {token: number for token, number in vocabulary.items() if number < rows}
     model["vocab"] = kept
-    if "merges" in model:
-        pairs = [
-            merge if isinstance(merge, list) else merge.split(" ", 1) for merge in model["merges"]
-        ]
-        model["merges"] = [
-            pair for pair in pairs if pair[0] in kept and pair[1] in kept and "".join(pair) in kept
-        ]
+    if "merges" not in model:
+        return
+    merges = []
+    for merge in model["merges"]:
+        left, right = merge if isinstance(merge, list) else merge.split(" ", 1)
+        if left in kept and right in kept and left + right in kept:
+            merges.append([left, right])
+    model["merges"] = merges
 
 
 def add_rows(model: Any, size: int, pieces: Mapping[int, Sequence[int]]) -> int:
-    """Give a model rows up to a number of them, in place; each new token's row is the mean of its pieces.
+    """Give a model rows up to a number of them, in place.
 
-    So are the rows of an output layer of its own, and its biases. A new row without pieces, such as
-    that of a special token, is the mean of all rows that were there. Under ZeRO-3 the rows are
-    whole while they are set.
+    Each new token's row is the mean of those of its pieces. So are the rows of an output layer of
+    its own, and its biases. A new row without pieces, such as that of a special token, is the mean
+    of all rows that were there. Under ZeRO-3 the rows are whole while they are set.
 
     Args:
         model: A transformers model.
@@ -113,7 +115,10 @@ def add_rows(model: Any, size: int, pieces: Mapping[int, Sequence[int]]) -> int:
             mean = tensor[:before].mean(0)
             tensor[before:] = mean
             for number, parts in pieces.items():
-                tensor[number] = tensor[list(parts)].mean(0) if parts else mean
+                if parts:
+                    tensor[number] = tensor[list(parts)].mean(0)
+                else:
+                    tensor[number] = mean
     return max(0, size - before)
 
 

@@ -54,10 +54,10 @@ def _write_modules(folder: Path, pooling: Pooling, width: int, max_tokens: int) 
     places = {"Transformer": "", "Pooling": PLACE_OF_POOLING}
     if pooling.normalize:
         places["Normalize"] = PLACE_OF_NORMALIZE
-    modules = [
-        {"idx": number, "name": str(number), "path": place, "type": TYPE.format(kind)}
-        for number, (kind, place) in enumerate(places.items())
-    ]
+    modules = []
+    for number, (kind, place) in enumerate(places.items()):
+        module_type = TYPE.format(kind)
+        modules.append({"idx": number, "name": str(number), "path": place, "type": module_type})
     write_json(folder / MODULES, modules)
     write_json(folder / SETTINGS, {"max_seq_length": max_tokens, "do_lower_case": False})
     modes = {key: mode == pooling.mode for key, mode in OLD_KEYS.items()}

@@ -27,17 +27,14 @@ log = get_logger(__name__)
 # Name of the model, and of its folder beside this file, to the sha256 of its model.safetensors.
 SHIPPED = {"dana-mini": "f63a42a5bacd8ccfce41077d30094c4aa573673700bf36499dc1a969c3010f2c"}
 
-FLOATS = (
-    "F64",
-    "F32",
-    "F16",
-    "BF16",
-)  # in safetensors; a cast of others to float32 makes other weights
+# Types in safetensors; a cast of any other to float32 makes other weights.
+FLOATS = ("F64", "F32", "F16", "BF16")
 
 # What to do where weights and config.json do not fit each other.
 OF_ONE_MODEL = (
     "config.json is that of another model, or the weights were cut: copy both again from one place"
 )
+MERGE_ADAPTERS = "merge its adapters where they were trained: model.merge_and_unload() of peft"
 SEE_CONFIG = "see its config.json, or take another model, such as dana-mini"
 
 # What transformers reads of a model's folder.
@@ -97,19 +94,29 @@ def _shipped_folder(name: str) -> Path:
 
 def model_name(model: str) -> str:
     """Return the name of a folder, without its parents, or a Hub name as it is."""
-    return Path(model).resolve().name if Path(model).is_dir() else model
+    if Path(model).is_dir():
+        return Path(model).resolve().name
+    return model
 
 
 def licence_line(model: str) -> str:
-    """Read the licence in a checkpoint's model card: a line for the front matter of a card of what is made from it."""
+    """Read the licence in a checkpoint's model card; empty if it names none.
+
+    It is a line for the front matter of a card of what is made from the checkpoint.
+    """
     card = Path(resolve_model(model)) / "README.md"
-    text = card.read_text("utf-8", errors="replace") if card.is_file() else ""
+    if not card.is_file():
+        return ""
+    text = card.read_text("utf-8", errors="replace")
     match = re.match(r"---\n(?:(?!---).*\n)*?(license: *[\w.-]+\n)", text)
     return match[1] if match else ""
 
 
 def load_backbone(model: str) -> Any:
-    """Load the ``AutoModel`` of a folder or Hub name; see :func:`load_with_head`. A pooler it lacks is random."""
+    """Load the ``AutoModel`` of a folder or Hub name; see :func:`load_with_head`.
+
+    A pooler that the checkpoint lacks is random.
+    """
     from transformers import AutoModel
 
     return load_with_head(AutoModel, model)[0]
@@ -149,13 +156,14 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
             or weights of its backbone are missing, have another shape or have no place in it.
     """
     import torch
-    from safetensors import safe_open
 
     load_config(model)
-    if origin := adapted_base(resolve_model(model)):
-        with_head = load_with_head(auto_class, origin, **options)
-        _fold_into(with_head[0], resolve_model(model), origin)
-        return with_head
+    folder = resolve_model(model)
+    origin = adapted_base(folder)
+    if origin is not None:
+        network, new = load_with_head(auto_class, origin, **options)
+        _fold_into(network, folder, origin)
+        return network, new
     options = {
         "use_safetensors": True,
         "dtype": torch.float32,
@@ -163,62 +171,106 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
         **options,
     }
     with loading(model):
-        network, report = auto_class.from_pretrained(
-            resolve_model(model), output_loading_info=True, **options
-        )
+        network, report = auto_class.from_pretrained(folder, output_loading_info=True, **options)
         missing = set(report["missing_keys"])
-        missing -= load_head(network, resolve_model(model), missing)
-    parameters = dict(network.named_parameters())
+        missing -= load_head(network, folder, missing)
+    mismatched = {name for name, *_ in report["mismatched_keys"]}
+    _check_floats(model, network)
+    _check_finite(model, network)
+    _check_backbone_complete(model, network, missing)
+    _check_backbone_shapes(model, network, mismatched)
+    _check_left_over(model, network, report["unexpected_keys"])
+    return network, frozenset(missing | mismatched)
+
+
+def _check_floats(model: str, network: Any) -> None:
+    """Check that the files of a model hold its parameters as floating-point numbers."""
+    from safetensors import safe_open
+
     base = f"{network.base_model_prefix}."
-    stems = {name.removeprefix(base) for name in parameters}
+    stems = {name.removeprefix(base) for name, _ in network.named_parameters()}
     for file in Path(resolve_model(model)).glob("*.safetensors"):
+        wrong = set()
         with safe_open(file, "pt") as tensors:
-            kinds = {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118, no mapping
-        if wrong := {
-            name
-            for name, kind in kinds.items()
-            if kind not in FLOATS and name.removeprefix(base) in stems
-        }:
+            for name in tensors.keys():  # noqa: SIM118, no mapping
+                is_float = tensors.get_slice(name).get_dtype() in FLOATS
+                if not is_float and name.removeprefix(base) in stems:
+                    wrong.add(name)
+        if wrong:
             raise ArtifactError(
                 f"{model}: weights are not floating-point numbers: {_some(wrong)}; "
                 "use the weights of before they were quantised"
             )
-    if wrong := {name for name, value in parameters.items() if not value.isfinite().all()}:
+
+
+def _check_finite(model: str, network: Any) -> None:
+    """Check that no parameter of a model holds NaN or infinity."""
+    wrong = {name for name, value in network.named_parameters() if not value.isfinite().all()}
+    if wrong:
         raise ArtifactError(
-            f"{model}: weights are not finite: {_some(wrong)}; the file is damaged, or its training "
-            "diverged: copy it again, or take an earlier checkpoint"
+            f"{model}: weights are not finite: {_some(wrong)}; the file is damaged, or its "
+            "training diverged: copy it again, or take an earlier checkpoint"
         )
-    prefix = "" if network.base_model is network else base
-    new = {name for name in missing if not name.startswith(prefix) or "pooler" in name}
-    if lost := missing - new:
+
+
+def _backbone_prefix(network: Any) -> str:
+    """Return what the names of a model's backbone begin with; empty for a model without a head."""
+    if network.base_model is network:
+        return ""
+    return f"{network.base_model_prefix}."
+
+
+def _of_backbone(network: Any, names: Collection[str]) -> set[str]:
+    """Select the names of parameters of a model's backbone; a pooler counts as a head."""
+    prefix = _backbone_prefix(network)
+    return {name for name in names if name.startswith(prefix) and "pooler" not in name}
+
+
+def _check_backbone_complete(model: str, network: Any, missing: Collection[str]) -> None:
+    """Check that a checkpoint lacks no weights of the backbone."""
+    lost = _of_backbone(network, missing)
+    if lost:
         raise ArtifactError(
             f"{model}: weights of its backbone are missing: {_some(lost)}; {OF_ONE_MODEL}"
         )
-    other_shapes = {name for name, *_ in report["mismatched_keys"]}
-    if wrong := {name for name in other_shapes if name.startswith(prefix) and "pooler" not in name}:
+
+
+def _check_backbone_shapes(model: str, network: Any, mismatched: Collection[str]) -> None:
+    """Check that weights of the backbone have the shapes that the configuration gives them."""
+    wrong = _of_backbone(network, mismatched)
+    if wrong:
         raise ArtifactError(
             f"{model}: weights have other shapes than in its config.json: {_some(wrong)}; "
             f"{OF_ONE_MODEL}"
         )
-    # Heads of other tasks may be left over; layers and adapters may not.
-    layers = {_pattern(name.removeprefix(prefix)) for name in parameters if name.startswith(prefix)}
-    left_over = report["unexpected_keys"]
-    if extra := {
-        name for name in left_over if _pattern(name.removeprefix(base)) in layers or "lora_" in name
-    }:
-        has_adapters = any("lora_" in name for name in extra)
-        remedy = OF_ONE_MODEL
-        if has_adapters:
-            remedy = "merge its adapters where they were trained: model.merge_and_unload() of peft"
+
+
+def _check_left_over(model: str, network: Any, unexpected: Collection[str]) -> None:
+    """Check that the weights without a place in the model are heads of other tasks.
+
+    Layers and adapters may not be left over.
+    """
+    prefix = _backbone_prefix(network)
+    layers = set()  # names of the backbone, any number in place of a layer's
+    for name, _ in network.named_parameters():
+        if name.startswith(prefix):
+            layers.add(_pattern(name.removeprefix(prefix)))
+    base = f"{network.base_model_prefix}."
+    adapters = {name for name in unexpected if "lora_" in name}
+    extra = {name for name in unexpected if _pattern(name.removeprefix(base)) in layers}
+    extra |= adapters
+    if extra:
+        remedy = MERGE_ADAPTERS if adapters else OF_ONE_MODEL
         raise ArtifactError(
             f"{model}: weights have no place in the model of its config.json: {_some(extra)}; "
             f"{remedy}"
         )
-    return network, frozenset(new | other_shapes)
 
 
 def lacks_head(auto_class: Any, model: str) -> bool:
-    """Return whether a checkpoint lacks weights of a class of transformers, without reading weights.
+    """Return whether a checkpoint lacks weights of a class of transformers.
+
+    The weights are not read.
 
     Args:
         auto_class: The class.
@@ -234,7 +286,8 @@ def lacks_head(auto_class: Any, model: str) -> bool:
     base = adapted_base(folder)
     if base is not None:
         return lacks_head(auto_class, base)
-    device = None if is_deepspeed_zero3_enabled() else "meta"  # ZeRO-3 cuts weights up as it reads
+    # ZeRO-3 cuts weights up as it reads them, and from_pretrained then takes no device.
+    device = None if is_deepspeed_zero3_enabled() else "meta"
     with loading(model):
         network, report = auto_class.from_pretrained(
             folder,
@@ -265,37 +318,47 @@ def brings_head(auto_class: Any, model: str) -> bool:
 
 
 def _fold_into(network: Any, folder: str, base: str) -> None:
-    """Add the adapters of a folder to the weights of a model loaded from their base, whatever its head."""
+    """Add the adapters of a folder to the weights of a model loaded from their base.
+
+    The model may have another head than the one that was adapted.
+    """
     import torch
 
-    before, now = (
-        read_manifest(Path(folder)).get("depends_on", {}).get("model"),
-        model_identity(base),
-    )
-    if before and (differences := "; ".join(list_differences(before, now))):
+    _check_base_unchanged(folder, base)
+    # peft knows modules by their names in the class that was adapted.
+    full = load_complete(own_class(base), base)
+    with loading(folder):
+        full = fold_adapter(full, folder)
+    prefix_of_full = f"{full.base_model_prefix}."
+    weights = {
+        name.removeprefix(prefix_of_full): value for name, value in full.state_dict().items()
+    }
+    prefix = f"{network.base_model_prefix}."
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            stem = name.removeprefix(prefix)
+            parameter.copy_(weights.get(stem, parameter))
+    network.config.name_or_path = folder
+
+
+def _check_base_unchanged(folder: str, base: str) -> None:
+    """Check that the base of adapters is the model that they were trained on, if they say which."""
+    before = read_manifest(Path(folder)).get("depends_on", {}).get("model")
+    now = model_identity(base)
+    if not before:
+        return
+    differences = "; ".join(list_differences(before, now))
+    if differences:
         raise ArtifactError(
             f"{folder}: its base {base} has changed since ({differences}); restore it, "
             f"or train the adapters again: dana adapt DIR --model {base} --set adapt.adapter=lora"
         )
-    full = load_complete(
-        own_class(base), base
-    )  # peft knows modules by their names in the class that was adapted
-    with loading(folder):
-        full = fold_adapter(full, folder)
-    weights = {
-        name.removeprefix(f"{full.base_model_prefix}."): value
-        for name, value in full.state_dict().items()
-    }
-    with torch.no_grad():
-        for name, parameter in network.named_parameters():
-            parameter.copy_(
-                weights.get(name.removeprefix(f"{network.base_model_prefix}."), parameter)
-            )
-    network.config.name_or_path = folder
 
 
 def own_class(model: str) -> Any:
-    """Return the class of transformers that a checkpoint's configuration names, or the file of its head.
+    """Return the class of transformers that a checkpoint's configuration names.
+
+    Where the head is in a file of its own, that file names the class.
 
     Raises:
         ArtifactError: If they name none.
@@ -305,8 +368,10 @@ def own_class(model: str) -> Any:
     config = load_config(model)
     folder = resolve_model(model)
     with loading(model):
-        name = head_architecture(adapted_base(folder) or folder)
-        names = [name] if name else config.architectures or []
+        names = config.architectures
+        class_with_head = head_architecture(adapted_base(folder) or folder)
+        if class_with_head:
+            names = [class_with_head]
         if not names:
             raise ArtifactError(
                 f"{model}: its config.json does not say what it predicts; add, for example, "
@@ -322,7 +387,9 @@ def _pattern(parameter: str) -> str:
 
 def _some(names: Collection[str]) -> str:
     """Name the first of some parameters, and count the others."""
-    return f"{min(names)}{f' and {len(names) - 1} others' if len(names) > 1 else ''}"
+    if len(names) == 1:
+        return min(names)
+    return f"{min(names)} and {len(names) - 1} others"
 
 
 def load_own_tokenizer(model: str) -> Any:
@@ -338,10 +405,15 @@ def load_own_tokenizer(model: str) -> Any:
 
 
 def padding_id(tokenizer: Any) -> int:
-    """Return the id that fills rows: that of the padding token, else of the end of a text, which no text holds."""
-    return next(
-        token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id, 0) if token is not None
-    )
+    """Return the id that fills rows.
+
+    It is that of the padding token, else of the end of a text, which no text holds, else 0.
+    """
+    if tokenizer.pad_token_id is not None:
+        return tokenizer.pad_token_id
+    if tokenizer.eos_token_id is not None:
+        return tokenizer.eos_token_id
+    return 0
 
 
 def load_config(model: str) -> Any:
@@ -359,14 +431,16 @@ def load_config(model: str) -> Any:
         config = AutoConfig.from_pretrained(
             resolve_model(adapted_base(folder) or folder), trust_remote_code=False
         )
-    if not isinstance(names := config.architectures or [], list):
+    names = config.architectures or []
+    if not isinstance(names, list):
         raise ArtifactError(
             f"{model}: architectures={names!r} in its config.json: must be a list of names, "
             'such as ["BertForMaskedLM"]'
         )
     if hasattr(config, "quantization_config"):
         raise ArtifactError(
-            f"{model}: is quantised (quantization_config in its config.json); use its original weights"
+            f"{model}: is quantised (quantization_config in its config.json); "
+            "use its original weights"
         )
     return config
 
@@ -380,12 +454,13 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
     Raises:
         ArtifactError: If there is no such model, or it has no tokenizer.
     """
-    config, tokenizer = load_config(model), load_own_tokenizer(model)
+    config = load_config(model)
+    tokenizer = load_own_tokenizer(model)
     # For a folder without tokenizer, transformers makes up one that has only special tokens.
     if len(tokenizer) <= len(tokenizer.all_special_ids):
         raise ArtifactError(
-            f"{model}: has no tokenizer; copy that of the model into the folder: tokenizer.json, or "
-            "vocab.txt, vocab.json with merges.txt, or *.model"
+            f"{model}: has no tokenizer; copy that of the model into the folder: tokenizer.json, "
+            "or vocab.txt, vocab.json with merges.txt, or *.model"
         )
     size = getattr(config, "vocab_size", None)
     ids = token_range(tokenizer)
@@ -403,7 +478,10 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
 
 
 def model_identity(model: str, digest: Callable[[Path], str] = file_digest) -> dict[str, Any]:
-    """Identify a model by digests of the files that transformers reads of a folder, or by the commit of a Hub name.
+    """Identify a model for a manifest.
+
+    A folder is identified by digests of the files that transformers reads, a Hub name by its
+    commit.
 
     Args:
         model: Folder with safetensors, or Hub name.
@@ -415,13 +493,16 @@ def model_identity(model: str, digest: Callable[[Path], str] = file_digest) -> d
     """
     check_checkpoint(model)
     folder = Path(resolve_model(model))
-    if folder.is_dir():
-        files = {file for pattern in MODEL_FILES for file in folder.glob(pattern)}
-        identity: dict[str, Any] = {file.name: digest(file) for file in sorted(files)}
-        if base := adapted_base(str(folder)):
-            identity["base"] = model_identity(base, digest)
-        return identity
-    return {"name": model, "commit": getattr(load_config(model), "_commit_hash", None)}
+    if not folder.is_dir():
+        return {"name": model, "commit": getattr(load_config(model), "_commit_hash", None)}
+    files: set[Path] = set()  # some match two patterns
+    for pattern in MODEL_FILES:
+        files.update(folder.glob(pattern))
+    identity: dict[str, Any] = {file.name: digest(file) for file in sorted(files)}
+    base = adapted_base(str(folder))
+    if base is not None:
+        identity["base"] = model_identity(base, digest)
+    return identity
 
 
 def note_weights(draft: Draft) -> None:
@@ -432,10 +513,10 @@ def note_weights(draft: Draft) -> None:
 
 @contextmanager
 def loading(what: str) -> Iterator[None]:
-    """Silence transformers and safetensors, and turn their errors into an ArtifactError of one line.
+    """Silence transformers and safetensors, and turn their errors into an ArtifactError.
 
-    With a damaged file they raise OSError, ValueError, KeyError, RuntimeError or errors of their
-    own.
+    The message is one line. With a damaged file they raise OSError, ValueError, KeyError,
+    RuntimeError or errors of their own.
 
     Args:
         what: The model, for the message.
@@ -465,23 +546,28 @@ def loading(what: str) -> Iterator[None]:
 
 
 def _no_class(message: str) -> str:
-    """Say which class transformers lacks for an architecture, from its own message, and what works."""
+    """Say which class transformers lacks for an architecture, and what works."""
     kind = re.search(r"\.(\w+)Config\b", message)
     auto_class = re.search(r"kind of AutoModel: (\w+)", message)
     name = auto_class[1] if auto_class else "class"
-    named = f" ({kind[1]})" if kind else ""
+    architecture = "its architecture"
+    if kind:
+        architecture += f" ({kind[1]})"
     remedy = "take another model, such as dana-mini"
     if name == "AutoModelForSequenceClassification":
         remedy = "fine-tune it with --set finetune.pooling=mean, which needs none"
-    return f"transformers has no {name} for its architecture{named}; {remedy}"
+    return f"transformers has no {name} for {architecture}; {remedy}"
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line of a library's error, with its type if that is not one of bad values."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    message = " ".join(lines[: 1 + lines[0].endswith(":")])  # the reason stands behind the colon
-    is_plain = message and isinstance(error, OSError | ValueError | RuntimeError)
-    return message if is_plain else f"{type(error).__name__}: {message}"
+    """Return the first line of a library's error, after its type if that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    message = lines[0] if lines else ""
+    if message.endswith(":"):  # the reason stands behind the colon
+        message = " ".join(lines[:2])
+    if message and isinstance(error, OSError | ValueError | RuntimeError):
+        return message
+    return f"{type(error).__name__}: {message}"
 
 
 def lacks_memory(error: Exception) -> bool:
@@ -493,7 +579,7 @@ def lacks_memory(error: Exception) -> bool:
 
 
 def autocast_name() -> str:
-    """Return the precision of autocast at this point, ``bfloat16`` or ``float16``; empty without it."""
+    """Return the precision of autocast here, ``bfloat16`` or ``float16``; empty without it."""
     import torch
 
     for device in ("cuda", "cpu"):
@@ -504,9 +590,10 @@ def autocast_name() -> str:
 
 @contextmanager
 def running(network: Any, to_float32: str = f"set {PRECISION_VARIABLE}=no") -> Iterator[None]:
-    """Turn an error of a model's forward pass into an ArtifactError of one line; lack of memory stays as it is.
+    """Turn an error of a model's forward pass into an ArtifactError of one line.
 
-    Put it around the call of the model alone, so that it hides no error of dana.
+    Lack of memory stays as it is. Put it around the call of the model alone, so that it hides no
+    error of dana.
 
     Args:
         network: A model of transformers; its configuration knows the folder or Hub name that it was
@@ -524,33 +611,36 @@ def running(network: Any, to_float32: str = f"set {PRECISION_VARIABLE}=no") -> I
             raise
         name = network.config.name_or_path or network.config.model_type
         precision = autocast_name()
-        where = f" in {precision}" if precision else ""
+        problem = "the model cannot run"
         remedy = SEE_CONFIG
         if precision:
+            problem += f" in {precision}"
             remedy = f"float32 may work: {to_float32}"
-        raise ArtifactError(
-            f"{name}: the model cannot run{where}: {_reason(error)}; {remedy}"
-        ) from error
+        raise ArtifactError(f"{name}: {problem}: {_reason(error)}; {remedy}") from error
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence transformers' progress bar and table of missing weights, which the callers check themselves."""
+    """Silence transformers' progress bar and table of missing weights.
+
+    The callers check the weights themselves.
+    """
     from transformers import logging
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level = logging.get_verbosity()
+    has_bars = logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
         yield
     finally:
         logging.set_verbosity(level)
-        if bars:
+        if has_bars:
             logging.enable_progress_bar()
 
 
 def check_checkpoint(model: str) -> None:
-    """Check, before any work, that a local path is a folder of a checkpoint with safetensors weights.
+    """Check, before any work, that a local path is a folder of a checkpoint with safetensors.
 
     Raises:
         ArtifactError: If it is not.
@@ -570,10 +660,12 @@ def check_checkpoint(model: str) -> None:
                 f"{', '.join([*SHIPPED, minilm.NAME, mpnet.NAME, smollm2.NAME])}"
             )
         return  # a Hub name
-    if base := adapted_base(str(path)):
+    base = adapted_base(str(path))
+    if base is not None:
         if adapted_base(resolve_model(base)):
             raise ArtifactError(
-                f"{model}: its base {base} is an adapter, too; fold that first: dana files fold {base}"
+                f"{model}: its base {base} is an adapter, too; "
+                f"fold that first: dana files fold {base}"
             )
         return check_checkpoint(base)
     if not (path / "config.json").is_file():
@@ -617,8 +709,8 @@ def _check_index(model: str, index: Path) -> None:
     for name in sorted(map(str, names)):
         if Path(name).name != name or Path(name).suffix != ".safetensors":
             raise ArtifactError(
-                f"{model}/{index.name}: {name}: must be the name of a *.safetensors file beside it; "
-                f"of others: {convert_command(model)}"
+                f"{model}/{index.name}: {name}: must be the name of a *.safetensors file "
+                f"beside it; of others: {convert_command(model)}"
             )
         if not (index.parent / name).is_file():
             raise ArtifactError(
@@ -644,29 +736,30 @@ def tokenizer_identity(tokenizer: Any, special_tokens: str) -> str:
 
 
 def uncut(tokenizer: Any) -> Any:
-    """Copy a tokenizer's core (``tokenizers.Tokenizer``) without truncation, padding and special tokens in the text.
+    """Copy a tokenizer's core (``tokenizers.Tokenizer``), without truncation and padding.
 
-    In a text, "[MASK]" becomes a bracket, a word and a bracket, never the special token.
+    The copy takes nothing in a text for a special token. In a text, "[MASK]" becomes a bracket, a
+    word and a bracket, never the special token.
 
     Raises:
         ConfigError: If the tokenizer is slow, and so lacks the offsets of tokens.
     """
     if not getattr(tokenizer, "is_fast", False):
         raise ConfigError(
-            f"tokenizer {type(tokenizer).__name__}: has no character offsets; use a fast tokenizer: "
-            "save one as tokenizer.json to the model's folder"
+            f"tokenizer {type(tokenizer).__name__}: has no character offsets; "
+            "use a fast tokenizer: save one as tokenizer.json to the model's folder"
         )
     from tokenizers import Tokenizer
 
     state = json.loads(tokenizer.backend_tokenizer.to_str())
-    if (
-        state["model"]["type"] == "Unigram"
-    ):  # it matches the pieces of special tokens in the text: rename them
+    if state["model"]["type"] == "Unigram":
+        # It matches the pieces of special tokens in the text: rename them.
         special = {token["content"] for token in state["added_tokens"] if token["special"]}
-        pairs = state["model"]["vocab"]
-        state["model"]["vocab"] = [
-            ["\uffff" + piece if piece in special else piece, odds] for piece, odds in pairs
-        ]
+        vocabulary = []
+        for piece, odds in state["model"]["vocab"]:
+            name = f"\uffff{piece}" if piece in special else piece
+            vocabulary.append([name, odds])
+        state["model"]["vocab"] = vocabulary
     copy = Tokenizer.from_str(json.dumps(state, ensure_ascii=False))
     copy.encode_special_tokens = True
     copy.no_truncation()

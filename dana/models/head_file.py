@@ -1,7 +1,7 @@
-"""Keep a head for language modelling in a file of its own, beside the weights of a sentence encoder.
+"""Keep a head for language modelling in a file beside the weights of a sentence encoder.
 
-sentence-transformers opens such a folder without a warning, as its weights are those of the
-encoder alone.
+sentence-transformers opens such a folder without a warning, as its weights are those of the encoder
+alone.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -77,7 +77,10 @@ def is_cut(parameters: "Iterable[Tensor]") -> bool:
 def gathered(
     parameters: "Sequence[Tensor]", modifier_rank: int | None = None
 ) -> AbstractContextManager[Any]:
-    """Return a context in which parameters that ZeRO-3 has cut up are whole, to read them or set them on one rank."""
+    """Return a context in which parameters that ZeRO-3 has cut up are whole.
+
+    In it they can be read, or set on one rank.
+    """
     if not is_cut(parameters):
         return nullcontext()
     from deepspeed.runtime.zero import GatheredParameters

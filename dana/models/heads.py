@@ -1,4 +1,4 @@
-"""Compute language-model logits, and losses, at selected positions only, those where a token is predicted.
+"""Compute language-model logits, and losses, only at positions where a token is predicted.
 
 With 15 % of the tokens masked, the vocabulary projection runs on one position in seven.
 Architectures without an entry in :data:`HEADS` compute the logits of all positions and select from
@@ -35,13 +35,14 @@ RESERVED_POSITIONS = dict.fromkeys(ROBERTA, 2)  # before the first token
 
 
 def positions_of(config: Any) -> int:
-    """Return the longest text in tokens that a model has positions for; `sys.maxsize` if there is no limit."""
-    positions = (
-        getattr(config, "max_position_embeddings", None) or -1
-    )  # -1 for XLNet, whose positions are relative
-    return (
-        positions - RESERVED_POSITIONS.get(config.model_type, 0) if positions > 0 else sys.maxsize
-    )
+    """Return the longest text in tokens that a model has positions for.
+
+    It is `sys.maxsize` if there is no limit.
+    """
+    positions = getattr(config, "max_position_embeddings", None)
+    if not positions or positions < 0:  # -1 in XLNet, whose positions are relative
+        return sys.maxsize
+    return positions - RESERVED_POSITIONS.get(config.model_type, 0)
 
 
 def token_losses(logits: Tensor, labels: Tensor) -> Tensor:
@@ -69,9 +70,8 @@ class WrappedModel(nn.Module):
         self.model = model
         self.bf16 = bf16
         self.config = model.config  # DeepSpeed reads the hidden size here
-        self._no_split_modules = getattr(
-            model, "_no_split_modules", None
-        )  # and FSDP the layers that it cuts at
+        # And FSDP the layers that it cuts at.
+        self._no_split_modules = getattr(model, "_no_split_modules", None)
 
     @contextmanager
     def computing(self, device: torch.device) -> Iterator[None]:
@@ -89,13 +89,16 @@ class SelectedLogits(WrappedModel):
     def forward(
         self, input_ids: Tensor, where: Tensor, labels: Tensor | None = None, **attention: Any
     ) -> Any:
-        """Compute logits of shape (selected, vocabulary), or the losses of labels, in nats, of shape (selected,).
+        """Compute logits, or losses of labels, at selected positions.
 
         Args:
             input_ids: Shape (rows, width).
             where: int64 of shape (selected,), positions in the flattened (rows · width) batch.
             labels: int64 of shape (selected,), tokens to predict; None for the logits.
             attention: Arguments from :func:`dana.train.layout.lay_out`.
+
+        Returns:
+            Logits of shape (selected, vocabulary); or losses in nats, of shape (selected,).
         """
         with self.computing(input_ids.device):
             if labels is None:
@@ -112,13 +115,10 @@ class SelectedLogits(WrappedModel):
         """Compute the result of :meth:`forward`; modules with further heads override it."""
         head = HEADS.get(self.config.model_type)
         if head is None:
-            return (
-                self.model(input_ids=input_ids, **attention)
-                .logits.flatten(0, 1)
-                .index_select(0, where)
-            )
-        states = self.model.base_model(input_ids=input_ids, **attention)[0].flatten(0, 1)
-        return head(self.model, states.index_select(0, where))
+            logits = self.model(input_ids=input_ids, **attention).logits
+            return logits.flatten(0, 1).index_select(0, where)
+        states = self.model.base_model(input_ids=input_ids, **attention)[0]
+        return head(self.model, states.flatten(0, 1).index_select(0, where))
 
 
 CHUNK = 1 << 25  # logits at a time: 128 MB in float32
@@ -150,24 +150,34 @@ class ChunkedLosses(SelectedLogits):
         all_states = network(input_ids=input_ids, use_cache=False, **attention)[0]
         states = all_states.flatten(0, 1).index_select(0, where)
         rows = max(1, CHUNK // self.model.get_output_embeddings().weight.shape[0])
-        parts = zip(states.split(rows), labels.split(rows), strict=True)
-        return torch.cat(
-            [checkpoint(self._losses_of, *part, use_reentrant=False) for part in parts]
-        )
+        losses = []
+        for part, part_labels in zip(states.split(rows), labels.split(rows), strict=True):
+            losses.append(checkpoint(self._losses_of, part, part_labels, use_reentrant=False))
+        return torch.cat(losses)
 
     def _losses_of(self, states: Tensor, labels: Tensor) -> Tensor:
         return token_losses(decoder_logits(self.model, states), labels)
 
 
 def decoder_logits(model: Any, states: Tensor) -> Tensor:
-    """Compute logits of shape (states, vocabulary) from a decoder's last states of shape (states, width)."""
+    """Compute logits from a decoder's last states.
+
+    Args:
+        model: The decoder.
+        states: Shape (states, width).
+
+    Returns:
+        Shape (states, vocabulary).
+    """
     config = model.config.get_text_config()
     logits = model.get_output_embeddings()(states)
-    logits = (
-        logits * getattr(config, "logit_scale", 1.0) / getattr(config, "logits_scaling", 1.0)
-    )  # Cohere, Granite
-    cap = getattr(config, "final_logit_softcapping", None)  # Gemma
-    return torch.tanh(logits / cap) * cap if cap else logits
+    factor = getattr(config, "logit_scale", 1.0)  # of Cohere
+    divisor = getattr(config, "logits_scaling", 1.0)  # of Granite
+    logits = logits * factor / divisor
+    cap = getattr(config, "final_logit_softcapping", None)  # of Gemma
+    if cap:
+        return torch.tanh(logits / cap) * cap
+    return logits
 
 
 def _has_plain_head(model: Any) -> bool:

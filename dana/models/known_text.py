@@ -30,7 +30,8 @@ def read_known_text(model: str) -> np.ndarray | None:
         keys = np.load(file, allow_pickle=False)
     if keys.dtype != np.uint64 or keys.ndim != 1:
         raise ArtifactError(
-            f"{file}: must hold one row of unsigned 64-bit integers, got {keys.dtype} {keys.shape}; "
-            "copy the model again, or remove the file: what the model has read is then unknown"
+            f"{file}: must hold one row of unsigned 64-bit integers, got {keys.dtype} "
+            f"{keys.shape}; copy the model again, or remove the file: what the model has read is "
+            "then unknown"
         )
     return keys

@@ -32,7 +32,9 @@ class LanguageModel:
 def load_language_model(
     model: str, auto_class: Callable[[Any], Any], seed: int, dropout: float | None = None
 ) -> LanguageModel:
-    """Load a language model from a folder or Hub name, in float32; heads that its checkpoint lacks are new.
+    """Load a language model from a folder or Hub name, in float32.
+
+    Heads that its checkpoint lacks are new.
 
     Args:
         model: Folder with safetensors, or Hub name.
@@ -48,40 +50,41 @@ def load_language_model(
         ConfigError: If `dropout` is set for a model without dropout.
     """
     config, tokenizer = load_tokenizer(model)
-    originals = {} if dropout is None else dropouts(config)
-    kind = config.model_type
-    require(
-        not dropout or bool(originals),
-        "dropout",
-        dropout,
-        f"null for a model of type {kind}: it has none",
-    )
+    originals: dict[str, float] = {}
+    if dropout is not None:
+        originals = dropouts(config)
+    allowed = f"null for a model of type {config.model_type}: it has none"
+    require(not dropout or bool(originals), "dropout", dropout, allowed)
     for name in originals:
         setattr(config, name, dropout)
     with torch_seed(derive_seed(seed, "head")):
         network, new = load_with_head(auto_class(config), model, config=config)
-    for (
-        name,
-        value,
-    ) in originals.items():  # the layers have read theirs; the saved config has the originals
+    # The layers have read their dropout; the configuration that will be saved has the originals.
+    for name, value in originals.items():
         setattr(network.config, name, value)
     return LanguageModel(network, tokenizer, new)
 
 
 def dropouts(config: Any) -> dict[str, float]:
-    """Return the dropout probabilities of a model by their names in its config, without those of other heads."""
+    """Return the dropout probabilities of a model by their names in its configuration.
+
+    Those of heads for other tasks are left out.
+    """
     heads = ("classif", "summary", "pooler")
-    numbers = {
-        name: value for name, value in config.to_dict().items() if isinstance(value, int | float)
-    }
-    names = [
-        name for name in numbers if "dropout" in name or name.endswith("_pdrop")
-    ]  # their name in GPT-2
-    return {name: numbers[name] for name in names if not any(head in name for head in heads)}
+    found = {}
+    for name, value in config.to_dict().items():
+        is_dropout = "dropout" in name or name.endswith("_pdrop")  # the name in GPT-2
+        is_of_head = any(head in name for head in heads)
+        if is_dropout and not is_of_head and isinstance(value, int | float):
+            found[name] = value
+    return found
 
 
 def ordinary_tokens(model: Any, count: int) -> np.ndarray:
-    """Return ids of tokens to try a model on, from the middle of its vocabulary: special tokens stand at its ends."""
+    """Return ids of tokens to try a model on.
+
+    They are from the middle of its vocabulary: special tokens stand at its ends.
+    """
     vocabulary = model.get_input_embeddings().weight.shape[0]
     return np.arange(count) + vocabulary // 2
 
@@ -95,9 +98,8 @@ def check_length(config: Any, max_tokens: int) -> None:
     from dana.models.heads import positions_of
 
     positions = positions_of(config)
-    require(
-        max_tokens <= positions, "max_tokens", max_tokens, f"at most {positions} for this model"
-    )
+    allowed = f"at most {positions} for this model"
+    require(max_tokens <= positions, "max_tokens", max_tokens, allowed)
 
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -136,17 +138,16 @@ def train_tokenizer(
     # between merges by number, so no two runs agree. As "special" tokens, all characters have fixed
     # numbers before it starts.
     common = sorted(frequency, key=lambda character: (-frequency[character], character))
-    alphabet = sorted(
-        character for character in common[: vocabulary // 10] if not character.isspace()
+    frequent = common[: vocabulary // 10]
+    alphabet = sorted(character for character in frequent if not character.isspace())
+    continuations = [f"##{character}" for character in alphabet]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[*SPECIAL_TOKENS, *alphabet, *continuations],
+        min_frequency=2,
+        limit_alphabet=0,
+        show_progress=False,
     )
-    tokens = [*SPECIAL_TOKENS, *alphabet, *(f"##{character}" for character in alphabet)]
-    options: dict[str, Any] = {
-        "vocab_size": vocabulary,
-        "special_tokens": tokens,
-        "min_frequency": 2,
-        "limit_alphabet": 0,
-    }
-    trainer = trainers.WordPieceTrainer(**options, show_progress=False)
     learner.train_from_iterator(texts(), trainer)
     return BertTokenizer(
         vocab=learner.get_vocab(), do_lower_case=lowercase, model_max_length=max_tokens
@@ -185,29 +186,47 @@ def new_encoder(
     from transformers import AutoConfig, AutoModelForMaskedLM
 
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
-    require(
-        architecture in ARCHITECTURES,
-        "architecture",
-        architecture,
-        f"one of {', '.join(ARCHITECTURES)}",
-    )
+    architectures = f"one of {', '.join(ARCHITECTURES)}"
+    require(architecture in ARCHITECTURES, "architecture", architecture, architectures)
     layers, width = SIZES[size]
-    options: dict[str, Any] = {
-        "hidden_size": width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": width // 64,
-    }
-    options |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-    options |= {"max_position_embeddings": tokenizer.model_max_length}
-    dropouts: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     if architecture == "bert":
-        options["intermediate_size"] = 4 * width
+        options = _bert_options(width, dropout)
     else:
-        dropouts = ("embedding_dropout", "mlp_dropout", "attention_dropout")
-        options |= {"intermediate_size": 5 * width // 2}  # of three matrices, where BERT has two
-        options |= {"global_attn_every_n_layers": 1, "bos_token_id": None, "eos_token_id": None}
-        options |= {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
-    config = AutoConfig.for_model(architecture, **options, **dict.fromkeys(dropouts, dropout))
+        options = _modernbert_options(width, dropout, tokenizer)
+    config = AutoConfig.for_model(
+        architecture,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        max_position_embeddings=tokenizer.model_max_length,
+        **options,
+    )
     with torch_seed(derive_seed(seed, "scratch")):
         kind = auto_class(config) if auto_class else AutoModelForMaskedLM
         return LanguageModel(kind.from_config(config), tokenizer)
+
+
+def _bert_options(width: int, dropout: float) -> dict[str, Any]:
+    """Return what a configuration of BERT has and one of ModernBERT has not."""
+    return {
+        "intermediate_size": 4 * width,
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+    }
+
+
+def _modernbert_options(width: int, dropout: float, tokenizer: Any) -> dict[str, Any]:
+    """Return what a configuration of ModernBERT has and one of BERT has not."""
+    return {
+        "intermediate_size": 5 * width // 2,  # of three matrices, where BERT has two
+        "global_attn_every_n_layers": 1,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "cls_token_id": tokenizer.cls_token_id,
+        "sep_token_id": tokenizer.sep_token_id,
+        "embedding_dropout": dropout,
+        "mlp_dropout": dropout,
+        "attention_dropout": dropout,
+    }

@@ -1,4 +1,4 @@
-"""Locate MiniLM, a sentence encoder of 6 layers x 384 whose weights a third party's package holds."""
+"""Locate MiniLM, a sentence encoder of 6 layers x 384 that a third party's package holds."""
 
 from functools import cache
 from pathlib import Path

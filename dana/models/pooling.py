@@ -162,15 +162,22 @@ def _read_modules(file: Path) -> list[tuple[str, str]]:
             f"remove {MODULES} to use its transformer alone, pooled by the mean"
         )
     for kind, path in modules:
-        is_here = path == "" if kind == "Transformer" else Path(path).name == path != ""
-        if not is_here:
-            allowed = "empty" if kind == "Transformer" else "the name of a folder beside the file"
-            remedy = f"; an old layout becomes today's by: {convert_command(str(file.parent))}"
-            raise ArtifactError(
-                f"{file}: path={path!r} of its {kind} must be {allowed}"
-                f"{remedy if kind == 'Transformer' else '; save the model again'}"
-            )
+        _check_place(file, kind, path)
     return modules
+
+
+def _check_place(file: Path, kind: str, path: str) -> None:
+    """Check that a transformer is beside the file of modules, and any other module in a folder."""
+    if kind == "Transformer":
+        is_allowed = path == ""
+        allowed = "empty"
+        remedy = f"an old layout becomes today's by: {convert_command(str(file.parent))}"
+    else:
+        is_allowed = path != "" and Path(path).name == path
+        allowed = "the name of a folder beside the file"
+        remedy = "save the model again"
+    if not is_allowed:
+        raise ArtifactError(f"{file}: path={path!r} of its {kind} must be {allowed}; {remedy}")
 
 
 def _read_mode(file: Path) -> str:

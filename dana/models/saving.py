@@ -1,4 +1,7 @@
-"""Write a model as a folder that transformers opens, and sentence-transformers where it opens the base."""
+"""Write a model as a folder that transformers opens.
+
+sentence-transformers opens it, too, where it opens the model's base.
+"""
 
 import copy
 from collections.abc import Mapping
@@ -17,7 +20,7 @@ WEIGHTS = "model.safetensors"
 
 
 def without_copies(network: Any, weights: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """Keep one name of each tensor that a model has under several, that of :func:`written_names`."""
+    """Keep one name of each tensor that a model has under several; see :func:`written_names`."""
     written = set(written_names(network).values())
     return {name: value for name, value in weights.items() if name in written}
 
@@ -29,16 +32,16 @@ def written_names(network: Any) -> dict[str, str]:
     names its head first.
     """
     backbone = f"{network.base_model_prefix}."
-    every = [
+    named_tensors = [
         *network.named_parameters(remove_duplicate=False),
         *network.named_buffers(remove_duplicate=False),
     ]
     chosen: dict[int, str] = {}
-    for name, value in every:
+    for name, value in named_tensors:
         before = chosen.setdefault(id(value), name)
         if name.startswith(backbone) and not before.startswith(backbone):
             chosen[id(value)] = name
-    return {name: chosen[id(value)] for name, value in every}
+    return {name: chosen[id(value)] for name, value in named_tensors}
 
 
 def save_network(

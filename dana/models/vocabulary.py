@@ -46,9 +46,8 @@ BORDERS = {
     "WhitespaceSplit": SPACE,
 }
 KINDS = ("WordPiece", "BPE", "Unigram")
-CLASS = (
-    "PreTrainedTokenizerFast"  # reads tokenizer.json as it is; others make their own of its entries
-)
+# This class reads tokenizer.json as it is; others make their own of its entries.
+CLASS = "PreTrainedTokenizerFast"
 
 
 @dataclass
@@ -67,11 +66,11 @@ class WordCounts:
 
     def saved(self, words: Iterable[str]) -> int:
         """Count the tokens that a text would have less if each word were one."""
-        return sum(
-            self.counts[word] * (len(self.pieces[word]) - 1)
-            for word in words
-            if word in self.pieces
-        )
+        saved = 0
+        for word in words:
+            if word in self.pieces:
+                saved += self.counts[word] * (len(self.pieces[word]) - 1)
+        return saved
 
 
 def check_vocabulary(tokenizer: Any) -> str:
@@ -80,32 +79,54 @@ def check_vocabulary(tokenizer: Any) -> str:
     Raises:
         ConfigError: If they cannot; names what the tokenizer is.
     """
-    name = type(tokenizer).__name__
     uncut(tokenizer)  # refuses slow ones
     state = json.loads(tokenizer.backend_tokenizer.to_str())
-    kind = state["model"]["type"]
-    splitter = _splitter(state)
-    problem = ""
-    if kind not in KINDS:
-        problem = f"is of the kind {kind}; words can be added to {', '.join(KINDS)}"
-    elif len(tokenizer) != 1 + max(tokenizer.get_vocab().values()):
-        problem = "has gaps or repetitions in the numbers of its tokens"
-    elif kind == "WordPiece" and _added(state):
-        problem = f"has added tokens, such as {_added(state)[0]!r}; its words are in it already"
-    elif kind == "WordPiece" and splitter not in BORDERS:
-        problem = f"splits words by {splitter}; words can be added where {', '.join(BORDERS)} does"
-    elif kind == "BPE" and (affix := _affix(state)):
-        problem = f"marks words by {affix}"
-    elif kind == "BPE" and len(_pre_tokenise(tokenizer, "a b a")) < 2:
-        problem = "does not split text into words before it merges pieces"
-    elif kind == "Unigram" and (character := _hidden_character(state)):
-        problem = f"has the character {character!r} in longer pieces alone"
+    problem = _problem(tokenizer, state)
     if problem:
+        name = type(tokenizer).__name__
         raise ConfigError(
             f"adapt.vocabulary: the tokenizer ({name}) {problem}. Leave vocabulary at 0, or take a "
             "base with another tokenizer"
         )
-    return kind
+    return state["model"]["type"]
+
+
+def _problem(tokenizer: Any, state: Mapping[str, Any]) -> str:
+    """Say why no words can be added to a tokenizer; empty if they can."""
+    kind = state["model"]["type"]
+    if kind not in KINDS:
+        return f"is of the kind {kind}; words can be added to {', '.join(KINDS)}"
+    if len(tokenizer) != 1 + max(tokenizer.get_vocab().values()):
+        return "has gaps or repetitions in the numbers of its tokens"
+    if kind == "WordPiece":
+        return _problem_of_word_piece(state)
+    if kind == "BPE":
+        return _problem_of_bpe(tokenizer, state)
+    character = _hidden_character(state)
+    if character:
+        return f"has the character {character!r} in longer pieces alone"
+    return ""
+
+
+def _problem_of_word_piece(state: Mapping[str, Any]) -> str:
+    """Do as :func:`_problem` for a tokenizer of the kind WordPiece."""
+    added = _added(state)
+    if added:
+        return f"has added tokens, such as {added[0]!r}; its words are in it already"
+    splitter = _splitter(state)
+    if splitter not in BORDERS:
+        return f"splits words by {splitter}; words can be added where {', '.join(BORDERS)} does"
+    return ""
+
+
+def _problem_of_bpe(tokenizer: Any, state: Mapping[str, Any]) -> str:
+    """Do as :func:`_problem` for a tokenizer of the kind BPE."""
+    affix = _affix(state)
+    if affix:
+        return f"marks words by {affix}"
+    if len(_pre_tokenise(tokenizer, "a b a")) < 2:
+        return "does not split text into words before it merges pieces"
+    return ""
 
 
 def _splitter(state: Mapping[str, Any]) -> str:
@@ -119,22 +140,26 @@ def _added(state: Mapping[str, Any]) -> list[str]:
 
 
 def _affix(state: Mapping[str, Any]) -> str:
-    """Return what BPE writes at the end of a word or before its further pieces; empty for neither."""
+    """Return what BPE writes at the end of a word or before its further pieces, or nothing."""
     model = state["model"]
     return model.get("continuing_subword_prefix") or model.get("end_of_word_suffix") or ""
 
 
 def _pre_tokenise(tokenizer: Any, text: str) -> list[Any]:
+    """Split a text as a tokenizer does before it looks for pieces."""
     core = tokenizer.backend_tokenizer
-    normalised = core.normalizer.normalize_str(text) if core.normalizer else text
-    return core.pre_tokenizer.pre_tokenize_str(normalised) if core.pre_tokenizer else [normalised]
+    if core.normalizer:
+        text = core.normalizer.normalize_str(text)
+    if not core.pre_tokenizer:
+        return [text]
+    return core.pre_tokenizer.pre_tokenize_str(text)
 
 
 def _hidden_character(state: Mapping[str, Any]) -> str:
-    """Find a character that is in a longer piece of Unigram and is none itself; empty if there is none.
+    """Find a character that is in a longer piece of Unigram and is none itself.
 
-    Where there is one, text with it can be cut in several ways with unknown characters, whose score
-    depends on the lowest one of the vocabulary.
+    It is empty if there is none. Where there is one, text with it can be cut in several ways with
+    unknown characters, whose score depends on the lowest one of the vocabulary.
     """
     special = {token["content"] for token in state["added_tokens"] if token["special"]}
     pieces = {piece for piece, _ in state["model"]["vocab"]}
@@ -191,7 +216,9 @@ def _words(encoding: Any, kind: str, tokenizer: Any) -> Iterator[tuple[str, tupl
         places = list(positions)
         if len(places) < 2:
             continue
-        runs = _runs_of_letters(places, tokens) if kind == "Unigram" else [places]
+        runs = [places]
+        if kind == "Unigram":
+            runs = _runs_of_letters(places, tokens)
         for run in runs:
             pieces = tuple(ids[place] for place in run)
             if len(pieces) < 2 or tokenizer.unk_token_id in pieces:
@@ -220,7 +247,8 @@ def _spelling(pieces: Sequence[str], kind: str, tokenizer: Any) -> str:
     if kind != "WordPiece":
         return "".join(pieces)
     prefix = tokenizer.backend_tokenizer.model.continuing_subword_prefix
-    return pieces[0] + "".join(piece.removeprefix(prefix) for piece in pieces[1:])
+    first, *others = pieces
+    return "".join([first, *(piece.removeprefix(prefix) for piece in others)])
 
 
 def spelled_out(spelling: str, kind: str) -> str:
@@ -270,16 +298,20 @@ def _marked(state: Mapping[str, Any]) -> dict[str, Any]:
     border = BORDERS[_splitter(state)]
     begins = rf"(?<![^{border}])(?={LETTER})"
     ends = rf"(?<={LETTER})(?![^{border}])"
-    mark = {"type": "Replace", "pattern": {"Regex": f"{begins}|{ends}"}, "content": MARK}
-    own = [state["normalizer"]] if state.get("normalizer") else []
-    return {"type": "Sequence", "normalizers": [*own, mark]}
+    normalizers = []
+    if state.get("normalizer"):
+        normalizers.append(state["normalizer"])
+    regex = f"{begins}|{ends}"
+    normalizers.append({"type": "Replace", "pattern": {"Regex": regex}, "content": MARK})
+    return {"type": "Sequence", "normalizers": normalizers}
 
 
 def _marking(state: Mapping[str, Any]) -> Any:
     """Return the normaliser of :func:`_marked` as an object of the tokenizers library."""
     from tokenizers import Tokenizer
 
-    return Tokenizer.from_str(json.dumps({**state, "normalizer": _marked(state)})).normalizer
+    marking = {**state, "normalizer": _marked(state)}
+    return Tokenizer.from_str(json.dumps(marking)).normalizer
 
 
 def extend_tokenizer(tokenizer: Any, words: Sequence[str], config: Any = None) -> Any:
@@ -300,20 +332,7 @@ def extend_tokenizer(tokenizer: Any, words: Sequence[str], config: Any = None) -
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     extend = {"WordPiece": _extend_word_piece, "BPE": _extend_bpe, "Unigram": _extend_unigram}
     extend[kind](state, words, tokenizer)
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
-        if config is not None:
-            config.save_pretrained(folder)
-        file = Path(folder) / "tokenizer.json"
-        file.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
-        file = Path(folder) / "tokenizer_config.json"
-        config = json.loads(file.read_text(encoding="utf-8"))
-        config["tokenizer_class"] = CLASS
-        config["model_input_names"] = tokenizer.model_input_names
-        # transformers would add these again, by their own rules.
-        config.pop("added_tokens_decoder", None)
-        file.write_text(json.dumps(config, ensure_ascii=False), encoding="utf-8")
-        extended = load_own_tokenizer(folder)
+    extended = _reopen(tokenizer, state, config)
     opened = json.loads(extended.backend_tokenizer.to_str())
     parts = ("normalizer", "pre_tokenizer", "model")
     if any(_plain(opened[part]) != _plain(state[part]) for part in parts):
@@ -326,10 +345,30 @@ def extend_tokenizer(tokenizer: Any, words: Sequence[str], config: Any = None) -
     return extended
 
 
+def _reopen(tokenizer: Any, state: Mapping[str, Any], config: Any) -> Any:
+    """Open a tokenizer as transformers does, by way of a folder, with another state of its core."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        if config is not None:
+            config.save_pretrained(folder)
+        file = Path(folder) / "tokenizer.json"
+        file.write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
+        settings_file = Path(folder) / "tokenizer_config.json"
+        settings = json.loads(settings_file.read_text(encoding="utf-8"))
+        settings["tokenizer_class"] = CLASS
+        settings["model_input_names"] = tokenizer.model_input_names
+        # transformers would add these again, by their own rules.
+        settings.pop("added_tokens_decoder", None)
+        settings_file.write_text(json.dumps(settings, ensure_ascii=False), encoding="utf-8")
+        return load_own_tokenizer(folder)
+
+
 def _plain(part: Any) -> Any:
     """Return a part of a tokenizer's state as the library writes it, whoever wrote it."""
     if isinstance(part, dict) and part.get("type") == "BPE":
-        merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in part["merges"]]
+        merges = []
+        for merge in part["merges"]:
+            merges.append(merge if isinstance(merge, str) else " ".join(merge))
         return {"vocab": part["vocab"], "merges": merges, "whole": part.get("ignore_merges")}
     if isinstance(part, dict) and part.get("type") == "Unigram":
         return [piece for piece, _ in part["vocab"]]  # reading rounds scores
@@ -346,12 +385,20 @@ def _extend_word_piece(state: dict[str, Any], words: Sequence[str], tokenizer: A
         "invert": False,
     }
     state["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [remove, state["pre_tokenizer"]]}
-    erase = {"type": "Replace", "pattern": {"String": MARK}, "content": ""}
-    own = [state["decoder"]] if state.get("decoder") else []
-    state["decoder"] = {"type": "Sequence", "decoders": [erase, *own]}
+    decoders = [{"type": "Replace", "pattern": {"String": MARK}, "content": ""}]
+    if state.get("decoder"):
+        decoders.append(state["decoder"])
+    state["decoder"] = {"type": "Sequence", "decoders": decoders}
     for number, word in enumerate(words, start=first):
-        token = {"id": number, "content": word, "special": False, "normalized": True}
-        token |= {"single_word": False, "lstrip": False, "rstrip": False}
+        token = {
+            "id": number,
+            "content": word,
+            "special": False,
+            "normalized": True,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+        }
         state["added_tokens"].append(token)
 
 
@@ -379,4 +426,5 @@ def _extend_unigram(state: dict[str, Any], words: Sequence[str], tokenizer: Any)
         vocabulary.append([token, lowest])
     for word in words:
         pieces = encoder.model.tokenize(word)
-        vocabulary.append([word, sum(scores[piece.value] for piece in pieces) + TRIFLE])
+        score = sum(scores[piece.value] for piece in pieces)
+        vocabulary.append([word, score + TRIFLE])

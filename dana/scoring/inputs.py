@@ -31,10 +31,11 @@ class TargetText:
         return cls(open_artifact(path, "target", MADE_BY))
 
     def units(self, selection: Selection) -> Units:
-        """Return the units to fit on: at most ``max_target_units``, distinct, without markers, ordered at random.
+        """Return the units to fit on, in random order: at most ``max_target_units``.
 
-        Of units with the same words only the first is used. Copies, such as one sentence with
-        different entity marks in relation data, would count more than once and leak across splits.
+        They are distinct and without markers. Of units with the same words only the first is used.
+        Copies, such as one sentence with different entity marks in relation data, would count more
+        than once and leak across splits.
         """
         units = Units.join(list(self._cut("fit", selection)))
         distinct = distinct_rows(units.texts)
@@ -42,7 +43,10 @@ class TargetText:
         return units.rows(distinct[order[: selection.max_target_units]])
 
     def held_out_units(self, selection: Selection) -> Iterator[Units]:
-        """Yield batches of held-out units without markers, and without those whose words are in a unit to fit on."""
+        """Yield batches of held-out units without markers.
+
+        Those whose words are in a unit to fit on are left out.
+        """
         fitted: set[str] = set()
         for batch in self._cut("fit", selection):
             fitted.update(map(wording, batch.texts))
@@ -52,6 +56,7 @@ class TargetText:
                 yield batch.rows(np.flatnonzero(is_new))
 
     def _cut(self, part: str, selection: Selection) -> Iterator[Units]:
+        """Yield batches of the units of a part of the target text, without markers."""
         for batch in iterate_units(self.artifact.path / part, selection.splitter()):
             yield replace(batch, texts=[strip_markers(text) for text in batch.texts])
 

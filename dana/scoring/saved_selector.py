@@ -1,9 +1,10 @@
-"""Save a fitted selector and load it again to score any text, without the run, its task or its pool.
+"""Save a fitted selector and load it again to score any text.
 
-The folder holds the fitted state (safetensors, JSON, n-gram counts; no pickle) and ``saved.json``:
-specs of selector, detector and encoder, how text is cut, digests of encoder and code, and a digest
-that identifies all this and the fitted state. The encoder's weights are not in the folder; they are
-loaded by spec and verified by digest.
+This needs neither the run nor its target text or pool. The folder holds the fitted state
+(safetensors, JSON, n-gram counts; no pickle) and ``saved.json``: specs of selector, detector and
+encoder, how text is cut, digests of encoder and code, and a digest that identifies all this and the
+fitted state. The encoder's weights are not in the folder; they are loaded by spec and verified by
+digest.
 """
 
 import json
@@ -66,7 +67,9 @@ SHARED = (
 
 @dataclass(frozen=True)
 class SavedSelector:
-    """A fitted selector and its splitter. They score text exactly as ``dana score`` scored the pool.
+    """A fitted selector and its splitter.
+
+    They score text exactly as ``dana score`` scored the pool.
 
     Attributes:
         model: Fitted selector; higher scores are more foreign to the target text.
@@ -111,11 +114,11 @@ class SavedSelector:
         return fill_short(table, largest_score([table])).to_pandas()
 
     def tables(self, documents: Iterable[Document]) -> Iterator[pa.Table]:
-        """Score a stream of normalised documents; yield one table (:data:`dana.core.schemas.SCORES`) per 1,024.
+        """Score a stream of normalised documents; yield one table per 1,024.
 
-        The tables are the shards of a pool of these documents, so scores equal those of ``dana
-        score`` bit for bit. Short units alone have the selector's own score here, not the largest
-        of all tables.
+        Their schema is :data:`dana.core.schemas.SCORES`. The tables are the shards of a pool of
+        these documents, so scores equal those of ``dana score`` bit for bit. Short units alone have
+        the selector's own score here, not the largest of all tables.
         """
         stream = iter(documents)
         min_words = self.description["selection"]["min_words"]
@@ -130,7 +133,7 @@ class SavedSelector:
 
 
 def describe(folder: Path, spec: str, selector: Selector, selection: Selection) -> None:
-    """Write ``saved.json`` beside a saved selector's fitted state, as :func:`load_selector` needs it.
+    """Write ``saved.json``, which :func:`load_selector` needs, beside a selector's fitted state.
 
     Args:
         folder: Folder of :meth:`dana.selectors.base.FittedSelector.save`.
@@ -175,13 +178,13 @@ def load_selector(folder: str | Path, encoder: str | None = None) -> SavedSelect
     require(not is_url(str(folder)), "folder", folder, "a local folder; copy it here first")
     path = _find(Path(folder))
     description = _read(path / SAVED)
-    settings = {
-        name: value for name, value in description["selection"].items() if value is not None
-    }
+    settings = description["selection"]
+    settings = {name: value for name, value in settings.items() if value is not None}
     settings["encoder"] = encoder or settings["encoder"]
     # A run with a store rounds vectors to its precision; the empty path rounds alike and stores
     # nothing.
-    selection = Selection(**settings, store="" if "store_dtype" in settings else None)
+    store = "" if "store_dtype" in settings else None
+    selection = Selection(**settings, store=store)
     selector = create_selector(description["selector"], selection.context(description["detector"]))
     _check_same(path, description, {**selector.identity(), "code": origin_of(selector)})
     return SavedSelector(selector.load(path), selection.splitter(), description)
@@ -218,7 +221,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_same(path: Path, description: dict[str, Any], identity: dict[str, Any]) -> None:
-    """Refuse an encoder or parameters that differ from the description; warn if only the code differs.
+    """Refuse an encoder or parameters that differ from the description.
+
+    Warn if only the code differs.
 
     Raises:
         ArtifactError: Names the first difference.
@@ -241,8 +246,8 @@ def _without_code(value: Any) -> Any:
         return [_without_code(part) for part in value]
     if not isinstance(value, dict):
         return value
-    return {
-        key: _without_code(part)
-        for key, part in value.items()
-        if key != "code" and not key.endswith("_code")
-    }
+    kept = {}
+    for key, part in value.items():
+        if key != "code" and not key.endswith("_code"):
+            kept[key] = _without_code(part)
+    return kept

@@ -100,7 +100,8 @@ class Scoring(ShardedTable):
         target = self.target.units(self.selection)
         if len(target) < MIN_TARGET_UNITS:
             raise DataError(
-                f"the target text has {len(target)} units; scoring needs at least {MIN_TARGET_UNITS}"
+                f"the target text has {len(target)} units; "
+                f"scoring needs at least {MIN_TARGET_UNITS}"
             )
         requests = {}
         for name, size in self.selector.samples(len(target)).items():
@@ -139,8 +140,9 @@ class Scoring(ShardedTable):
         return model
 
     def join(self, draft: Draft, fit: Artifact, shards: Iterator[pa.Table]) -> int:
-        every = self.shards.tables(shards_of(self.pool.artifact.path), ["score", "short"])
-        units = write_scores(draft, fit, shards, largest_score(every))
+        pool_shards = shards_of(self.pool.artifact.path)
+        largest = largest_score(self.shards.tables(pool_shards, ["score", "short"]))
+        units = write_scores(draft, fit, shards, largest)
         check_scores(self.folder, draft.notes, self.allowed)
         return units
 
@@ -151,7 +153,10 @@ class Scoring(ShardedTable):
 
 
 class ScoreSummary:
-    """Mean and deviation of a pool's scores without short units, their number, and a sample, by shard in pool order."""
+    """Mean and deviation of a pool's scores, the number of its short units, and a sample.
+
+    Short units count neither in the mean nor in the deviation. Shards come in pool order.
+    """
 
     def __init__(self) -> None:
         self.moments = Moments()
@@ -220,9 +225,11 @@ def write_scores(
 
 
 def _against_chance(target: pa.Table, pool: pa.Table) -> dict[str, float]:
-    """Compute AUROC with its interval, and the rank correlation of pool units' scores and lengths, as ``length``.
+    """Compare the scores of held-out target text with those of pool text, without short units.
 
-    Short units count in neither.
+    Returns:
+        AUROC with its interval, and the rank correlation of pool units' scores and lengths, as
+        ``length``; empty if one of the two has no unit.
     """
     target = target.filter(pc.invert(target["short"]))
     pool = pool.filter(pc.invert(pool["short"]))

@@ -1,4 +1,4 @@
-"""Settings of scoring (units, encoder, geometry, seed) and of ranking detectors (protocol, folds)."""
+"""Settings of scoring (units, encoder, geometry, seed) and of ranking (protocol, folds)."""
 
 from dataclasses import asdict, field
 from pathlib import Path
@@ -33,8 +33,8 @@ class Selection:
     geometry: str = "center+l2"
     """none, l2, center+l2 or whiten:K (docs/design.md, Geometry)."""
     max_target_units: Count = 4000
-    """Fit on at most so many target units, drawn at random; fitting kNN, LOF and one-class SVM grows
-    with them, and beyond some thousand the scores hardly change."""
+    """Fit on at most so many target units, drawn at random; fitting kNN, LOF and one-class SVM
+    grows with them, and beyond some thousand the scores hardly change."""
     min_words: Annotated[Int, Field(ge=0)] = 2
     """A unit with fewer words (page number, separator, heading of one word) gets the largest score
     of the table, and counts neither in mean and deviation nor in a segment's mean. The papers have
@@ -58,14 +58,22 @@ class Selection:
         has_rules(self.language)
 
     def identity(self) -> dict[str, Any]:
-        """Return plain values for a fingerprint, without the store's path. The caller adds the encoder."""
-        left_out = {"store", "min_words"} if self.store else {"store", "store_dtype", "min_words"}
+        """Return plain values for a fingerprint, without the store's path.
+
+        The caller adds the encoder.
+        """
+        left_out = {"store", "min_words"}
+        if not self.store:
+            left_out.add("store_dtype")
         if parse_units(self.units).needs_tokenizer:
             left_out.add("language")  # windows ignore sentence ends
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 
     def cut(self) -> dict[str, Any]:
-        """Return what decides the units and which are short. The rest is in the selector's identity."""
+        """Return what decides the units and which are short.
+
+        The rest is in the selector's identity.
+        """
         cutter = "encoder" if parse_units(self.units).needs_tokenizer else "language"
         names = ("units", cutter, "max_target_units", "seed", "min_words")
         return {name: getattr(self, name) for name in names}
@@ -84,7 +92,10 @@ class Selection:
         )
 
     def splitter(self) -> Splitter:
-        """Return a function that cuts a text into the character spans of its units. Windows load the tokenizer."""
+        """Return a function that cuts a text into the character spans of its units.
+
+        For windows the tokenizer is loaded.
+        """
         spec = parse_units(self.units)
         tokenizer = None
         if spec.needs_tokenizer:
@@ -117,11 +128,16 @@ class RankSettings:
 
     def identity(self) -> dict[str, Any]:
         """Return plain values for a fingerprint. The caller adds the detectors."""
-        left_out = ("detectors",) if self.protocol == "grouped" else ("detectors", "folds")
+        left_out = ["detectors"]
+        if self.protocol != "grouped":
+            left_out.append("folds")
         return {key: value for key, value in asdict(self).items() if key not in left_out}
 
     def specs(self) -> list[str]:
-        """Return the specs of the detectors; of ``all``, those that load. Unknown names are an error."""
+        """Return the specs of the detectors; of ``all``, those that load.
+
+        Unknown names are an error.
+        """
         if self.is_all:
             return [spec for spec, problem in _zoo().items() if not problem]
         for spec in self.detectors:

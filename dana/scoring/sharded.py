@@ -151,7 +151,9 @@ class ShardFolder:
 
 
 class ShardedTable(ABC):
-    """A table of one row per unit of a pool. Subclasses are frozen dataclasses that fit a model and compute rows.
+    """A table of one row per unit of a pool.
+
+    Subclasses are frozen dataclasses that fit a model and compute rows.
 
     Attributes:
         pool: The pool.
@@ -181,7 +183,10 @@ class ShardedTable(ABC):
 
     @abstractmethod
     def learn(self, draft: Draft) -> None:
-        """Fit the model and write it into a draft, under ``__dana__/<model_name>``, with counts and seeds."""
+        """Fit the model and write it into a draft, with counts and seeds.
+
+        Its place is ``__dana__/<model_name>``.
+        """
 
     @abstractmethod
     def load(self, folder: Path) -> Any:
@@ -204,9 +209,8 @@ class ShardedTable(ABC):
     @property
     def shards(self) -> ShardFolder:
         """Folder of the shards."""
-        return ShardFolder(
-            self.folder.with_name(f"{self.folder.name}-shards"), fingerprint(self.depends_on)
-        )
+        path = self.folder.with_name(f"{self.folder.name}-shards")
+        return ShardFolder(path, fingerprint(self.depends_on))
 
     @property
     def is_done(self) -> bool:
@@ -235,7 +239,10 @@ class ShardedTable(ABC):
     def draw_samples(
         self, requests: Mapping[str, tuple[int, int]], runs: Mapping[str, int] | None = None
     ) -> tuple[int, dict[str, Units]]:
-        """Count the units of the pool and draw samples, in one pass; see :func:`dana.corpus.unit_stream.draw`."""
+        """Count the units of the pool and draw samples, in one pass.
+
+        See :func:`dana.corpus.unit_stream.draw`.
+        """
         count = 0
 
         def count_units() -> Iterator[Units]:
@@ -288,7 +295,10 @@ class ShardedTable(ABC):
         return seconds
 
     def _estimate_units(self, shards: list[Shard]) -> int | None:
-        """Estimate the number of units of shards for a progress bar; None if those of the pool were not counted."""
+        """Estimate the number of units of shards for a progress bar.
+
+        It is None if the units of the pool were not counted.
+        """
         counts = read_manifest(self.shards.path / self.model_name).get("counts", {})
         if "pool_units" not in counts:
             return None
@@ -329,6 +339,7 @@ class ShardedTable(ABC):
         return folder_lock(self.shards.path)
 
     def _merge(self) -> Artifact:
+        """Do as :meth:`merge`, under its lock."""
         folder = self.shards
         shards = shards_of(self.pool.artifact.path)
         missing = folder.missing(shards)

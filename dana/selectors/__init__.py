@@ -1,1 +1,1 @@
-"""Ways of choosing text. Each ends in the same scores table, so nothing downstream knows which one it was."""
+"""Ways of choosing text. Each ends in the same scores table, so nothing downstream differs."""

@@ -1,7 +1,8 @@
-"""Define selectors, which are fitted on target and pool text and score units; higher = more foreign to the target text.
+"""Define selectors, which are fitted on target and pool text and score units.
 
-A plug-in subclasses :class:`Selector` and :class:`FittedSelector` and is named by an entry point in
-the group ``dana.selectors`` (docs/extend/selector.md).
+Higher = more foreign to the target text. A plug-in subclasses :class:`Selector` and
+:class:`FittedSelector` and is named by an entry point in the group ``dana.selectors``
+(docs/extend/selector.md).
 """
 
 from abc import ABC, abstractmethod
@@ -59,12 +60,8 @@ class SelectorContext:
     def __post_init__(self) -> None:
         parse_geometry(self.geometry)
         require(0 <= self.pool_share <= 1, "pool_share", self.pool_share, "in [0, 1]")
-        require(
-            self.store_dtype in DTYPES,
-            "store_dtype",
-            self.store_dtype,
-            f"one of {', '.join(DTYPES)}",
-        )
+        allowed = f"one of {', '.join(DTYPES)}"
+        require(self.store_dtype in DTYPES, "store_dtype", self.store_dtype, allowed)
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -118,21 +115,24 @@ class RememberedContext(SelectorContext):
         """Return the context with a cache; one that has a cache is returned unchanged."""
         if isinstance(context, cls):
             return context
-        return cls(**{part.name: getattr(context, part.name) for part in fields(SelectorContext)})
+        settings = {part.name: getattr(context, part.name) for part in fields(SelectorContext)}
+        return cls(**settings)
 
     @cached_property
     def _encoder(self) -> Encoder:
         dtype = None if self.store is None else self.store_dtype
         key = (self.encoder, dtype)
         if key not in self.encoders:
-            self.encoders[key] = _Remembering(
-                create_encoder(self.encoder, self.store, self.store_dtype)
-            )
+            encoder = create_encoder(self.encoder, self.store, self.store_dtype)
+            self.encoders[key] = _Remembering(encoder)
         return self.encoders[key]
 
 
 class FittedSelector(ABC):
-    """Fitted selector. `save` covers frozen dataclasses of tensors, numbers, text and lists; others override it."""
+    """Fitted selector.
+
+    `save` covers frozen dataclasses of tensors, numbers, text and lists; others override it.
+    """
 
     def score(self, units: Units | Sequence[str]) -> np.ndarray:
         """Score units.
@@ -147,7 +147,7 @@ class FittedSelector(ABC):
 
     @abstractmethod
     def score_units(self, units: Units) -> np.ndarray:
-        """Score units for :meth:`score`. A unit's score must not depend on the others of the batch."""
+        """Score units for :meth:`score`; a unit's score must not depend on others of the batch."""
 
     def save(self, folder: Path) -> None:
         """Write ``selector.safetensors`` and ``selector.json``."""
@@ -156,7 +156,9 @@ class FittedSelector(ABC):
 
 @dataclass(frozen=True)
 class Selector(ABC):
-    """Unfitted selector: a frozen dataclass of parameters. Subclasses define `learn` and `fitted_type`.
+    """Unfitted selector: a frozen dataclass of parameters.
+
+    Subclasses define `learn` and `fitted_type`.
 
     Attributes:
         context: Settings of the run, set by :func:`dana.selectors.build.create_selector`.
@@ -174,21 +176,29 @@ class Selector(ABC):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """Settings of the run that decide the scores: `takes` without those that a parameter overrides."""
+        """Settings of the run that decide the scores: of `takes`, those no parameter overrides."""
         return tuple(name for name in self.takes if getattr(self, name, None) is None)
 
     @cached_property
     def settings(self) -> SelectorContext:
         """The context with the selector's parameters in place of the run's settings."""
         parameters = {name: getattr(self, name) for name in self.takes if name not in self.uses}
-        return replace(self.context, **parameters) if parameters else self.context
+        if not parameters:
+            return self.context
+        return replace(self.context, **parameters)
 
     def samples(self, target_units: int) -> Mapping[str, int]:
-        """Return the size of each pool sample that `learn` needs, by name; samples are disjoint, drawn in order."""
+        """Return the size of each pool sample that `learn` needs, by name.
+
+        Samples are disjoint and drawn in this order.
+        """
         return {}
 
     def runs(self) -> Mapping[str, int]:
-        """Return the run length of each sample drawn as runs of consecutive units instead of single units."""
+        """Return the run length of each sample that is drawn as runs of consecutive units.
+
+        Other samples are drawn as single units.
+        """
         return {}
 
     def fit(
@@ -224,31 +234,32 @@ class Selector(ABC):
         if isinstance(pool, Mapping):
             samples = {name: as_units(sample, f"pool[{name!r}]") for name, sample in pool.items()}
         else:
-            draws = {
-                name: (derive_seed(seed, "general", name), size) for name, size in sizes.items()
-            }
-            samples = draw([as_units(pool, "pool")], draws, self.runs())
-        for name in sizes:
-            if name not in samples:
-                raise DataError(
-                    f"pool: needs a sample {name!r}; has {', '.join(samples) or 'none'}"
-                )
-            if not len(samples[name]):
-                raise DataError(
-                    f"pool: too few units: nothing is left for the {name} sample; give more text"
-                )
+            requests = {}
+            for name, size in sizes.items():
+                requests[name] = (derive_seed(seed, "general", name), size)
+            samples = draw([as_units(pool, "pool")], requests, self.runs())
+        _check_samples(sizes, samples)
         return self.learn(units, samples, seed)
 
     @abstractmethod
     def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> FittedSelector:
-        """Fit for :meth:`fit`; `pool` has the samples by name, smaller than requested if the pool is small."""
+        """Fit for :meth:`fit`.
+
+        Args:
+            target: The target's units, distinct.
+            pool: The samples by name, smaller than requested if the pool is small.
+            seed: Root seed.
+        """
 
     def load(self, folder: Path) -> Any:
         """Load a selector that :meth:`FittedSelector.save` wrote."""
         return tensors.load_tensors(self.fitted_type, folder, FILE)
 
     def identity(self) -> dict[str, Any]:
-        """Return all that decides the scores besides texts, seed and code: parameters and settings of the run."""
+        """Return all that decides the scores besides texts, seed and code.
+
+        These are the parameters and the settings of the run.
+        """
         parameters = {part.name for part in fields(self)} - {"context"}
         values = {name: getattr(self, name) for name in sorted(parameters - set(self.takes))}
         values |= {name: getattr(self.settings, name) for name in self.takes}
@@ -257,8 +268,21 @@ class Selector(ABC):
         return {"selector": type(self).__name__, **values}
 
 
+def _check_samples(names: Iterable[str], samples: Mapping[str, Units]) -> None:
+    """Check that there is each sample that a selector needs, and that it has a unit."""
+    for name in names:
+        if name not in samples:
+            raise DataError(f"pool: needs a sample {name!r}; has {', '.join(samples) or 'none'}")
+        if not len(samples[name]):
+            raise DataError(
+                f"pool: too few units: nothing is left for the {name} sample; give more text"
+            )
+
+
 def as_units(units: Units | Iterable[str], name: str) -> Units:
-    """Convert a list of texts, cleaned, to units of one unnamed document; units are returned unchanged.
+    """Convert a list of texts, cleaned, to units of one unnamed document.
+
+    Units are returned unchanged.
 
     Raises:
         DataError: If it is a single text, a table or not a list, or an item is not text.
@@ -300,8 +324,13 @@ def largest_score(tables: Iterable[pa.Table]) -> float | None:
     Args:
         tables: Columns ``score`` and ``short``.
     """
-    scores = (table["score"].to_numpy()[~table["short"].to_numpy()] for table in tables)
-    return max((float(part.max()) for part in scores if part.size), default=None)
+    largest: float | None = None
+    for table in tables:
+        is_short = table["short"].to_numpy()
+        scores = table["score"].to_numpy()[~is_short]
+        if scores.size and (largest is None or scores.max() > largest):
+            largest = float(scores.max())
+    return largest
 
 
 def fill_short(table: pa.Table, largest: float | None) -> pa.Table:

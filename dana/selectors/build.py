@@ -2,9 +2,9 @@
 
 A contrastive model overfits its pool sample: an n-gram model gives its own sentences a low
 cross-entropy, a linear model pushes its negatives away. Units of the sample would look more foreign
-than equal units outside it. So the pool is split in halves by a hash of each document, the
-selector is fitted once on the samples of each half, and every document is scored by the fit on the
-other half.
+than equal units outside it. So the pool is split in halves by a hash of each document, the selector
+is fitted once on the samples of each half, and every document is scored by the fit on the other
+half.
 
 References:
     Chernozhukov et al. 2018, Double/debiased machine learning, section 3 (cross-fitting).
@@ -46,7 +46,8 @@ def half_of(units: Units, seed: int) -> np.ndarray:
     document_keys = np.array([document_key(doc_id) for doc_id in doc_ids], dtype=np.uint64)
     is_plain_text = np.array([not doc_id for doc_id in doc_ids])
     keys = np.where(is_plain_text[units.owners], units.keys, document_keys[units.owners])
-    return (hash_uniform(derive_seed(seed, "selector", "half"), keys) < 0.5).astype(np.int64)
+    numbers = hash_uniform(derive_seed(seed, "selector", "half"), keys)
+    return (numbers < 0.5).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -123,17 +124,21 @@ class CrossFitted(Selector):
             half = half_of(sample, seed)
             for number, samples in enumerate(samples_of_halves):
                 samples[name] = sample.rows(np.flatnonzero(half == number))
-        if not all(len(sample) for samples in samples_of_halves for sample in samples.values()):
+        has_all_samples = all(all(map(len, samples.values())) for samples in samples_of_halves)
+        if not has_all_samples:
             log.warning(
                 "selector  too few pool documents for two halves: "
                 "units are scored by a fit that includes them"
             )
             samples_of_halves = [dict(pool), dict(pool)]
-        first, second = (self._selector.fit(target, samples, seed) for samples in samples_of_halves)
+        first_samples, second_samples = samples_of_halves
+        first = self._selector.fit(target, first_samples, seed)
+        second = self._selector.fit(target, second_samples, seed)
         return FittedHalves((first, second), seed)
 
     def load(self, folder: Path) -> FittedHalves:
-        first, second = (self._selector.load(folder / str(number)) for number in (0, 1))
+        first = self._selector.load(folder / "0")
+        second = self._selector.load(folder / "1")
         return FittedHalves((first, second), read_json(folder / "selector.json")["halves_seed"])
 
     def identity(self) -> dict[str, Any]:
@@ -145,7 +150,9 @@ class CrossFitted(Selector):
 
 
 def create_selector(spec: str, context: SelectorContext) -> Selector:
-    """Create the selector of a spec in the context of a run; contrastive selectors are cross-fitted.
+    """Create the selector of a spec in the context of a run.
+
+    Contrastive selectors are cross-fitted.
 
     Args:
         spec: Spec of a selector, or of a detector, which is applied to the run's encoder.
@@ -157,8 +164,10 @@ def create_selector(spec: str, context: SelectorContext) -> Selector:
         ConfigError: If a parameter of the spec is unknown or out of range.
     """
     selector = plain_selector(spec, context)
-    learns = not selector.cross_fits and BACKGROUND in selector.samples(MANY)
-    return CrossFitted(selector, context=context) if learns else selector
+    is_contrastive = BACKGROUND in selector.samples(MANY)
+    if is_contrastive and not selector.cross_fits:
+        return CrossFitted(selector, context=context)
+    return selector
 
 
 def plain_selector(spec: str, context: SelectorContext) -> Selector:

@@ -1,4 +1,4 @@
-"""Cascade selector: a cheap encoder scores all units, the run's encoder rescores the best share of them.
+"""Cascade selector: a cheap encoder scores all units, the run's encoder rescores the best share.
 
 A detector over the cheap encoder (by default static embeddings) scores every unit. Units below a
 threshold are scored again by the same detector over the run's encoder. The others get the expected
@@ -29,7 +29,7 @@ AUDIT_BUDGETS = (0.05, 0.1, 0.2)  # budgets at which recall is measured
 
 @dataclass(frozen=True)
 class CascadeSelector(Selector):
-    """Detector selector over a cheap encoder for all units, and over the run's encoder for the best share.
+    """Detector selector over a cheap encoder, and over the run's encoder for the best share.
 
     A parameter that is None takes the run's setting.
 
@@ -67,7 +67,10 @@ class CascadeSelector(Selector):
         return {**self._good.samples(target_units), "audit": 4000}
 
     def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> "FittedCascade":
-        """Fit both detectors, then the map from cheap to expensive scores on the audit sample; measure recall."""
+        """Fit both detectors, then the map from cheap to expensive scores on the audit sample.
+
+        The recall of the cascade is measured on that sample, too.
+        """
         from sklearn.isotonic import IsotonicRegression
 
         cheap = self._cheap.fit(target, pool, seed)
@@ -79,29 +82,35 @@ class CascadeSelector(Selector):
         isotonic = IsotonicRegression(out_of_bounds="clip").fit(cheap_scores, good_scores)
         mask = cheap_scores <= threshold
         recall = {f"{budget:g}": recall_at(good_scores, mask, budget) for budget in AUDIT_BUDGETS}
-        recalls = ", ".join(
-            f"{share:.1%} of the best {float(budget):.0%}" for budget, share in recall.items()
-        )
+        recalls = []
+        for budget, share in recall.items():
+            recalls.append(f"{share:.1%} of the best {float(budget):.0%}")
         log.info(
             "cascade   the encoder scores %.0f %%; recall on the audit sample: %s",
             100 * self.keep,
-            recalls,
+            ", ".join(recalls),
         )
-        notes = {"audit": {"units": len(audit), "recall": recall, "encoded": float(mask.mean())}}
+        audit_notes = {"units": len(audit), "recall": recall, "encoded": float(mask.mean())}
         return FittedCascade(
-            self, cheap, good, threshold, isotonic.X_thresholds_, isotonic.y_thresholds_, notes
+            selector=self,
+            cheap=cheap,
+            good=good,
+            threshold=threshold,
+            knots=isotonic.X_thresholds_,
+            values=isotonic.y_thresholds_,
+            notes={"audit": audit_notes},
         )
 
     def load(self, folder: Path) -> "FittedCascade":
         state = read_json(folder / "selector.json")
         return FittedCascade(
-            self,
-            self._cheap.load(folder / "first"),
-            self._good.load(folder / "second"),
-            state["threshold"],
-            np.array(state["knots"]),
-            np.array(state["values"]),
-            {"audit": state["audit"]},
+            selector=self,
+            cheap=self._cheap.load(folder / "first"),
+            good=self._good.load(folder / "second"),
+            threshold=state["threshold"],
+            knots=np.array(state["knots"]),
+            values=np.array(state["values"]),
+            notes={"audit": state["audit"]},
         )
 
     def identity(self) -> dict[str, Any]:
@@ -143,21 +152,26 @@ class FittedCascade(FittedSelector):
         """Write both fits, the threshold and the score map."""
         self.cheap.save(folder / "first")
         self.good.save(folder / "second")
-        joint = {
+        state = {
+            **self.selector.identity(),
             "threshold": self.threshold,
             "knots": self.knots.tolist(),
             "values": self.values.tolist(),
+            **self.notes,
         }
-        write_json(folder / "selector.json", {**self.selector.identity(), **joint, **self.notes})
+        write_json(folder / "selector.json", state)
 
 
 def recall_at(scores: np.ndarray, mask: np.ndarray, budget: float) -> float:
-    """Compute the recall of the cascade: which share of the best units by the run's encoder passes the threshold.
+    """Compute the recall of the cascade.
+
+    It is the share of the best units by the run's encoder that the threshold lets through.
 
     Args:
         scores: Scores by the run's encoder, shape (units,); lower is better.
         mask: Whether the cheap score is below the threshold, shape (units,).
         budget: Share of the units that count as the best.
     """
-    best = np.argsort(scores, kind="stable")[: max(1, round(budget * scores.size))]
+    count = max(1, round(budget * scores.size))
+    best = np.argsort(scores, kind="stable")[:count]
     return float(mask[best].mean())

@@ -26,6 +26,7 @@ from dana.core.errors import DataError
 from dana.core.registry import DETECTORS, ENCODERS, origin_of, plugin_errors
 from dana.core.schemas import Document
 from dana.corpus.unit_stream import Units, split_documents
+from dana.corpus.units import Span
 from dana.detectors.base import background_units, fit_detector
 from dana.detectors.pyod import as_detector, restore, save_fitted
 from dana.encoders.base import Encoder, encode, encoder_identity
@@ -33,7 +34,9 @@ from dana.selectors.base import FittedSelector, Selector, SelectorContext
 from dana.selectors.build import create_selector
 
 DIMS = 12  # width of a detector's rows
-SHIFT = 4.0  # the target's mean along the first half of the dimensions; the outliers' along the others is twice that
+# The target's mean along the first half of the dimensions; the outliers' along the others is twice
+# that.
+SHIFT = 4.0
 ODD = ("x", "Δ-Prolin — 日本語 🙂", "line one\nline two\ttabbed", "word " * 2000)
 TARGET = ("cell", "gene", "protein", "kinase", "receptor", "assay", "ligand", "enzyme")
 OTHER = ("court", "judge", "appeal", "motion", "statute", "counsel", "verdict", "tort")
@@ -72,10 +75,10 @@ def check_encoder(candidate: Any) -> list[CheckResult]:
 
 def check_selector(candidate: Any) -> list[CheckResult]:
     """Run every check of selectors, with the encoder ``hashing``; see :func:`check_detector`."""
-    is_spec = isinstance(candidate, str)
-    selector = (
-        create_selector(candidate, CONTEXT) if is_spec else replace(candidate, context=CONTEXT)
-    )
+    if isinstance(candidate, str):
+        selector = create_selector(candidate, CONTEXT)
+    else:
+        selector = replace(candidate, context=CONTEXT)
     with plugin_errors("selector", str(candidate), selector):
         selector.identity()  # fails if a component that its parameters name is missing
     exemptions = getattr(selector, "exemptions", {})
@@ -83,23 +86,24 @@ def check_selector(candidate: Any) -> list[CheckResult]:
 
 
 def expect_close(result: Any, reference: Any, message: str, tolerance: float = 1e-5) -> None:
-    """Expect two arrays of one shape to differ by at most `tolerance` times the largest reference number."""
-    actual, expected = (np.asarray(part, dtype=np.float64) for part in (result, reference))
-    expect(
-        actual.shape == expected.shape,
-        f"{message}: shape {actual.shape}, expected {expected.shape}",
-    )
-    worst = float(np.abs(actual - expected).max(initial=0)) / max(
-        float(np.abs(expected).max(initial=0)), 1e-12
-    )
-    expect(
-        worst <= tolerance, f"{message}: relative difference {worst:.1e}, allowed {tolerance:.0e}"
-    )
+    """Expect two arrays of one shape to differ by little.
+
+    The largest difference may be `tolerance` times the largest reference number.
+    """
+    actual = np.asarray(result, dtype=np.float64)
+    expected = np.asarray(reference, dtype=np.float64)
+    has_shape = actual.shape == expected.shape
+    expect(has_shape, f"{message}: shape {actual.shape}, expected {expected.shape}")
+    largest = max(float(np.abs(expected).max(initial=0)), 1e-12)
+    worst = float(np.abs(actual - expected).max(initial=0)) / largest
+    difference = f"relative difference {worst:.1e}, allowed {tolerance:.0e}"
+    expect(worst <= tolerance, f"{message}: {difference}")
 
 
 def share_above(higher: Any, lower: Any) -> float:
-    """Compute AUROC: the share of pairs in which a number of the first array is above one of the second."""
-    above, below = (np.asarray(part, dtype=np.float64) for part in (higher, lower))
+    """Compute AUROC: the share of pairs in which a number of `higher` is above one of `lower`."""
+    above = np.asarray(higher, dtype=np.float64)
+    below = np.asarray(lower, dtype=np.float64)
     return float((above[:, None] > below[None]).mean())
 
 
@@ -137,22 +141,23 @@ class Checks:
 
     def check_identity_is_plain_and_stable(self) -> None:
         """Check that the identity is JSON, equal between calls, and has no path of this machine."""
-        once, again = (json.dumps(self.identity(), sort_keys=True) for _ in range(2))
-        expect(
-            once == again,
-            "identity differs between two calls or two objects with the same parameters",
-        )
+        once = json.dumps(self.identity(), sort_keys=True)
+        again = json.dumps(self.identity(), sort_keys=True)
+        problem = "identity differs between two calls or two objects with the same parameters"
+        expect(once == again, problem)
         expect(str(Path.home()) not in once, f"identity holds a path of this machine: {once}")
 
     def check_results_are_finite_and_of_their_type(self) -> None:
         """Check for one finite result per item: float64 scores or float32 vectors."""
         kind, dtype, dims = self.result
-        results, count = self.call(self.items), len(self.items)
+        results = self.call(self.items)
+        count = len(self.items)
         expect(isinstance(results, kind), f"a {type(results).__name__}, expected a {kind.__name__}")
         shape = tuple(results.shape)
         expect(len(shape) == dims and shape[0] == count, f"shape {shape} for {count} items")
         expect(str(results.dtype).endswith(dtype), f"dtype {results.dtype}, expected {dtype}")
-        bad = np.flatnonzero(~np.isfinite(np.asarray(results)).reshape(count, -1).all(1))
+        is_finite = np.isfinite(np.asarray(results)).reshape(count, -1).all(1)
+        bad = np.flatnonzero(~is_finite)
         expect(not bad.size, f"item {bad[:1]} has a number that is not finite")
 
     def check_no_items_give_no_results(self) -> None:
@@ -163,23 +168,22 @@ class Checks:
 
     def check_order_and_batch_do_not_matter(self) -> None:
         """Check that an item's result does not depend on the other items of the call, to 1e-5."""
-        rows, together = list(range(len(self.items))), np.asarray(self.call(self.items))
+        rows = list(range(len(self.items)))
+        together = np.asarray(self.call(self.items))
         expect_close(self.call(self.take(rows[::-1])), together[::-1], "in another order")
         alone = [np.asarray(self.call(self.take([row]))) for row in rows]
         expect_close(np.concatenate(alone), together, "one by one")
 
     def check_calling_and_fitting_change_nothing(self) -> None:
-        """Check that calls and other fits change neither inputs nor later results, to the last bit."""
-        before, first = copy.deepcopy(dict(self.inputs)), np.asarray(self.call(self.items)).copy()
+        """Check that calls and other fits change neither inputs nor later results, to the bit."""
+        before = copy.deepcopy(dict(self.inputs))
+        first = np.asarray(self.call(self.items)).copy()
         self.fit_another()
-        expect(
-            np.array_equal(first, self.call(self.items)),
-            "a second call, or another fit, changed the results",
-        )
+        is_same = np.array_equal(first, self.call(self.items))
+        expect(is_same, "a second call, or another fit, changed the results")
         for name, copy_of_input in before.items():
-            expect(
-                np.array_equal(copy_of_input, self.inputs[name]), f"the {name} were written into"
-            )
+            is_same = np.array_equal(copy_of_input, self.inputs[name])
+            expect(is_same, f"the {name} were written into")
 
 
 class FittedChecks(Checks):
@@ -205,7 +209,8 @@ class FittedChecks(Checks):
 
     def check_same_seed_same_scores(self) -> None:
         """Check that two fits with one seed give bit-equal scores."""
-        once, again = (self.fit(3).score(self.items) for _ in range(2))
+        once = self.fit(3).score(self.items)
+        again = self.fit(3).score(self.items)
         expect(np.array_equal(once, again), "two fits with seed 3 score differently")
 
     def check_saved_and_loaded_scores_equal(self) -> None:
@@ -213,11 +218,8 @@ class FittedChecks(Checks):
         with tempfile.TemporaryDirectory() as name:
             scores = self.reload(Path(name)).score(self.items)
             suffixes = {path.suffix for path in Path(name).rglob("*") if path.is_file()}
-        formats = {".safetensors", ".json"}
-        expect(
-            suffixes <= formats,
-            f"files {sorted(suffixes)}; only .safetensors and .json are allowed",
-        )
+        problem = f"files {sorted(suffixes)}; only .safetensors and .json are allowed"
+        expect(suffixes <= {".safetensors", ".json"}, problem)
         expect_close(scores, self.call(self.items), "after loading", 1e-7)
 
     def check_target_text_scores_lower(self) -> None:
@@ -228,15 +230,16 @@ class FittedChecks(Checks):
 
 
 class DetectorChecks(FittedChecks):
-    """Checks of a detector, on two clouds of which the second is farther out and in another direction."""
+    """Checks of a detector, on two clouds in different directions, the second one farther out."""
 
-    result = Tensor, "float64", 1
+    result = (Tensor, "float64", 1)
     least_auroc = 0.95
 
     def __init__(self, component: Any) -> None:
         super().__init__(component)
         self.inside, far = clouds(300, 240, DIMS, 7)
-        self.outside, self.background = far[:40], far[40:]
+        self.outside = far[:40]
+        self.background = far[40:]
         self.items = torch.cat([self.inside[:20], self.outside[:20]])
         self.inputs = {
             "target": self.inside,
@@ -250,9 +253,9 @@ class DetectorChecks(FittedChecks):
 
     def fit_on(self, rows: Tensor, background: Tensor | None = None, seed: int = 0) -> Any:
         """Fit on other rows, or with another background."""
-        return fit_detector(
-            self.component, rows, seed, self.background if background is None else background
-        )
+        if background is None:
+            background = self.background
+        return fit_detector(self.component, rows, seed, background)
 
     def fit_another(self) -> None:
         self.fit_on(self.inside + 5, self.background - 5)
@@ -275,29 +278,30 @@ class DetectorChecks(FittedChecks):
             raise AssertionError(f"{what} must raise DataError")
 
     def check_bad_rows_are_refused_by_name(self) -> None:
-        """Check that NaN, another width and too few rows raise a DataError naming the row, and the background."""
-        rows, background = self.inside, self.background
+        """Check that NaN, another width and too few rows raise a DataError.
+
+        It names the row, and the background if that is at fault.
+        """
+        rows = self.inside
         self.refuses("fit on NaN", lambda: self.fit_on(with_nan(rows)), "row 3")
         self.refuses("score of NaN", lambda: self.call(with_nan(rows)), "row 3")
         self.refuses("score of another width", lambda: self.call(rows[:, :5]))
         self.refuses("fit on one row", lambda: self.fit_on(rows[:1]))
         if background_units(self.component):
-            self.refuses("no background", lambda: self.fit_on(rows, background[:0]), "background")
-            wrong = with_nan(background)
+            empty = self.background[:0]
+            broken = with_nan(self.background)
+            narrow = self.background[:, :5]
+            self.refuses("no background", lambda: self.fit_on(rows, empty), "background")
             self.refuses(
-                "a background with NaN", lambda: self.fit_on(rows, wrong), "background", "row 3"
+                "a background with NaN", lambda: self.fit_on(rows, broken), "background", "row 3"
             )
-            self.refuses(
-                "one of another width", lambda: self.fit_on(rows, background[:, :5]), "background"
-            )
+            self.refuses("one of another width", lambda: self.fit_on(rows, narrow), "background")
 
     def check_constant_and_repeated_columns_survive(self) -> None:
         """Check that constant and duplicated dimensions break neither scores nor sign."""
-        parts = (self.inside, self.outside, self.background)
-        rows, queries, background = (
-            torch.cat([part, part[:, :2], torch.ones(len(part), 1)], 1) for part in parts
-        )
-        detector = self.fit_on(rows, background)
+        rows = with_odd_columns(self.inside)
+        queries = with_odd_columns(self.outside)
+        detector = self.fit_on(rows, with_odd_columns(self.background))
         expect(bool(torch.isfinite(detector.score(queries)).all()), "non-finite scores")
         share = share_above(detector.score(queries), detector.score(rows))
         expect(share > 0.9, f"AUROC falls to {share:.3f}")
@@ -313,7 +317,7 @@ class DetectorChecks(FittedChecks):
 class EncoderChecks(Checks):
     """Checks of an encoder, on texts of two topics and odd ones."""
 
-    result = Tensor, "float32", 2
+    result = (Tensor, "float32", 2)
 
     def __init__(self, component: Encoder) -> None:
         super().__init__(component)
@@ -331,19 +335,21 @@ class EncoderChecks(Checks):
 class SelectorChecks(FittedChecks):
     """Checks of a selector, on units of the target's topic, another topic and both."""
 
-    result = np.ndarray, "float64", 1
+    result = (np.ndarray, "float64", 1)
     least_auroc = 0.75
 
     def __init__(self, component: Selector) -> None:
         super().__init__(replace(component))
-        self.inside, self.outside = _units(TARGET, 8, "target"), _units(OTHER, 8, "other")
-        self.items, self.inputs = _units(TARGET + OTHER, 8, "mixed"), {}
+        self.inside = _units(TARGET, 8, "target")
+        self.outside = _units(OTHER, 8, "other")
+        self.items = _units(TARGET + OTHER, 8, "mixed")
+        self.inputs = {}
 
     def fit(self, seed: int) -> FittedSelector:
         return self.fit_in(replace(self.component), seed)
 
     def fit_in(self, selector: Selector, seed: int = 0) -> FittedSelector:
-        """Fit on 60 target texts and 60 texts per pool sample, a fifth of them of the target's topic."""
+        """Fit on 60 target texts and 60 texts per pool sample, a fifth of them like the target."""
         pool = {}
         for number, name in enumerate(selector.samples(60)):
             random = np.random.default_rng(100 + number)
@@ -369,13 +375,9 @@ class SelectorChecks(FittedChecks):
         """Check that `samples` gives whole numbers by name, for any size of task."""
         for target_units in (1, 60, 4000):
             sizes = dict(self.component.samples(target_units))
-            good = all(
-                isinstance(name, str) and type(size) is int and size >= 0
-                for name, size in sizes.items()
-            )
-            expect(
-                good, f"samples({target_units}) is {sizes}; expected whole numbers from 0 by name"
-            )
+            problem = f"samples({target_units}) is {sizes}; expected whole numbers from 0 by name"
+            for name, size in sizes.items():
+                expect(isinstance(name, str) and type(size) is int and size >= 0, problem)
 
     def check_settings_not_used_decide_nothing(self) -> None:
         """Check that settings of the run outside `uses` change neither scores nor identity."""
@@ -384,10 +386,8 @@ class SelectorChecks(FittedChecks):
         same = other.identity() == self.component.identity()
         expect(same, "a setting that is not in `takes` is part of the identity")
         scores = self.fit_in(other).score(self.items)
-        expect(
-            np.array_equal(scores, self.call(self.items)),
-            "a setting that is not in `takes` changes scores",
-        )
+        same = np.array_equal(scores, self.call(self.items))
+        expect(same, "a setting that is not in `takes` changes scores")
 
 
 def with_nan(rows: Tensor) -> Tensor:
@@ -397,8 +397,13 @@ def with_nan(rows: Tensor) -> Tensor:
     return broken
 
 
+def with_odd_columns(rows: Tensor) -> Tensor:
+    """Copy rows with their first two columns repeated and a constant one at the end."""
+    return torch.cat([rows, rows[:, :2], torch.ones(len(rows), 1)], 1)
+
+
 def clouds(inside: int, outside: int, dims: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Draw normal rows around two means; the second is orthogonal to the first and twice as long."""
+    """Draw normal rows around two orthogonal means, of which the second is twice as long."""
     noise = torch.randn(inside + outside, dims, generator=torch.Generator().manual_seed(seed))
     first = torch.arange(dims) < dims // 2
     return noise[:inside] + SHIFT * first, noise[inside:] + 2 * SHIFT * ~first
@@ -412,9 +417,11 @@ def _units(words: tuple[str, ...], documents: int, name: str) -> Units:
     """Make documents of five units, one per line."""
     random = np.random.default_rng(len(name))
     texts = ["\n".join(_sentences(words, 5, random)) for _ in range(documents)]
-    of_words = [
-        Document(f"{name}-{number}", f"{name}.jsonl", text) for number, text in enumerate(texts)
-    ]
-    return next(
-        split_documents(of_words, lambda text: [line.span() for line in re.finditer(".+", text)])
-    )
+    of_words = []
+    for number, text in enumerate(texts):
+        of_words.append(Document(f"{name}-{number}", f"{name}.jsonl", text))
+    return next(split_documents(of_words, _line_spans))
+
+
+def _line_spans(text: str) -> list[Span]:
+    return [line.span() for line in re.finditer(".+", text)]

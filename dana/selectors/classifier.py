@@ -1,4 +1,7 @@
-"""Classifier selector: a transformer fine-tuned to tell target units from pool units (Domain-Finetune)."""
+"""Classifier selector: a transformer fine-tuned to tell target units from pool units.
+
+Aharoni and Goldberg 2020 call it Domain-Finetune.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -62,8 +65,9 @@ class ClassifierSelector(Selector):
         max_tokens: Tokens to which longer units are truncated, special tokens included.
 
     References:
-        Aharoni and Goldberg 2020, Unsupervised domain clusters in pretrained language models, section 4.2 and
-        the appendix (5 epochs, Adam, 2e-5, batches of 64 on each of 4 GPUs); the number of negatives is not given.
+        Aharoni and Goldberg 2020, Unsupervised domain clusters in pretrained language models,
+        section 4.2 and the appendix (5 epochs, Adam, 2e-5, batches of 64 on each of 4 GPUs); the
+        number of negatives is not given.
     """
 
     model: str | None = None
@@ -77,12 +81,8 @@ class ClassifierSelector(Selector):
     takes: ClassVar[tuple[str, ...]] = ("encoder",)
 
     def __post_init__(self) -> None:
-        require(
-            self.negatives in NEGATIVES,
-            "negatives",
-            self.negatives,
-            f"one of {', '.join(NEGATIVES)}",
-        )
+        allowed = f"one of {', '.join(NEGATIVES)}"
+        require(self.negatives in NEGATIVES, "negatives", self.negatives, allowed)
         require(self.ratio > 0, "ratio", self.ratio, "above 0")
         require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
         require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
@@ -94,7 +94,9 @@ class ClassifierSelector(Selector):
         if self.model is not None:
             return self.model
         encoder = ENCODERS.create(self.settings.encoder)
-        return encoder.model if isinstance(encoder, TransformerEncoder) else str(minilm_folder())
+        if isinstance(encoder, TransformerEncoder):
+            return encoder.model
+        return str(minilm_folder())
 
     def samples(self, target_units: int) -> Mapping[str, int]:
         """Return the size of ``background``, from which negatives are drawn."""
@@ -134,7 +136,8 @@ class ClassifierSelector(Selector):
         if self.negatives == "pre_ranked":
             rows = least_similar(self.settings.embed(target), self.settings.embed(pool))
         order = generator(seed, "selector", "classifier", "negatives").permutation(rows.size)
-        return [pool[row] for row in rows[order[: max(1, round(self.ratio * len(target)))]]]
+        count = max(1, round(self.ratio * len(target)))
+        return [pool[row] for row in rows[order[:count]]]
 
     def _train(
         self,
@@ -147,37 +150,33 @@ class ClassifierSelector(Selector):
         """Minimise the class-balanced cross-entropy with Adam."""
         limit = _longest(self.max_tokens, network, tokenizer)
         ids = tokenizer([*target, *negatives], truncation=True, max_length=limit)["input_ids"]
+        lengths = np.array([len(tokens) for tokens in ids])
+        pad = tokenizer.pad_token_id or 0
         labels = torch.tensor([1] * len(target) + [0] * len(negatives))
-        weights = torch.tensor(
-            [len(ids) / 2 / len(negatives), len(ids) / 2 / len(target)], device=network.device
-        )
-        steps = self.epochs * math.ceil(len(ids) / self.batch_size)
-        random = generator(seed, "selector", "classifier", "order")
-        lengths, pad = np.array([len(tokens) for tokens in ids]), tokenizer.pad_token_id or 0
+        # By label: both classes together weigh the same.
+        half = len(ids) / 2
+        weights = torch.tensor([half / len(negatives), half / len(target)], device=network.device)
 
         def losses(rows: np.ndarray) -> list[Tensor]:
-            logits = _logits(
-                network, *padded_batch([ids[row] for row in rows], int(lengths[rows].max()), pad)
-            )
-            targets = labels[rows].to(network.device)
-            return [
-                (
-                    torch.nn.functional.cross_entropy(logits, targets, reduction="none")
-                    * weights[targets]
-                ).mean()
-            ]
+            width = int(lengths[rows].max())
+            tokens, mask = padded_batch([ids[row] for row in rows], width, pad)
+            logits = _logits(network, tokens, mask)
+            batch_labels = labels[rows].to(network.device)
+            loss = torch.nn.functional.cross_entropy(logits, batch_labels, reduction="none")
+            return [(loss * weights[batch_labels]).mean()]
 
-        network.train()
-        optimizer = make_optimizer(network, self.learning_rate, weight_decay=0.0)
+        random = generator(seed, "selector", "classifier", "order")
         epochs = (
             batches_by_length(lengths, self.batch_size, random, SORTED_STEPS)
             for _ in range(self.epochs)
         )
+        batches = chain.from_iterable(epochs)
+        steps = self.epochs * math.ceil(len(ids) / self.batch_size)
         rate = partial(learning_rate_at, steps=steps, peak=self.learning_rate, warmup=0.0)
-        steps_of_training = train_supervised(
-            optimizer, chain.from_iterable(epochs), losses, rate, "classifier"
-        )
-        list(monitor(steps_of_training, what="classifier", unit="steps", total=steps))
+        network.train()
+        optimizer = make_optimizer(network, self.learning_rate, weight_decay=0.0)
+        training = train_supervised(optimizer, batches, losses, rate, "classifier")
+        list(monitor(training, what="classifier", unit="steps", total=steps))
 
     def load(self, folder: Path) -> "FittedClassifier":
         from transformers import AutoModelForSequenceClassification
@@ -208,11 +207,12 @@ class FittedClassifier(FittedSelector):
     notes: dict[str, Any]
 
     def score_units(self, units: Units) -> np.ndarray:
-        """Compute the logit of pool minus that of the target, in nats; below 0 is classified as target text."""
-        device, limit = (
-            self.network.device,
-            _longest(self.selector.max_tokens, self.network, self.tokenizer),
-        )
+        """Compute the logit of pool minus that of the target, in nats.
+
+        A unit below 0 is classified as target text.
+        """
+        device = self.network.device
+        limit = _longest(self.selector.max_tokens, self.network, self.tokenizer)
         scores = torch.zeros(len(units), dtype=torch.double, device=device)
         with (
             torch.inference_mode(),
@@ -227,32 +227,37 @@ class FittedClassifier(FittedSelector):
         """Write the model folder ``model`` and ``selector.json``."""
         self.network.save_pretrained(folder / "model")
         self.tokenizer.save_pretrained(folder / "model")
-        write_json(
-            folder / "selector.json",
-            {**self.selector.identity(), "units": self.notes["classifier"]},
-        )
+        description = {**self.selector.identity(), "units": self.notes["classifier"]}
+        write_json(folder / "selector.json", description)
 
 
 def least_similar(target: Tensor, pool: Tensor) -> np.ndarray:
-    """Rank the two thirds of the pool vectors with the lowest cosine to the target's mean, lowest first.
+    """Rank the two thirds of the pool vectors that are least similar to the target's mean.
 
     Args:
         target: Shape (units, dims).
         pool: Shape (units, dims).
 
+    Returns:
+        Rows of `pool`, the lowest cosine first.
+
     References:
-        Aharoni and Goldberg 2020, section 4.2, Domain-Cosine and negative sampling with pre-ranking.
+        Aharoni and Goldberg 2020, section 4.2, Domain-Cosine and negative sampling with
+        pre-ranking.
     """
     centre = target.double().mean(0, keepdim=True)
     similar = torch.nn.functional.cosine_similarity(pool.double(), centre).cpu().numpy()
-    return np.argsort(similar, kind="stable")[: math.ceil(FOREIGN_SHARE * len(pool))]
+    count = math.ceil(FOREIGN_SHARE * len(pool))
+    return np.argsort(similar, kind="stable")[:count]
 
 
 def _longest(limit: int, network: Any, tokenizer: Any) -> int:
+    """Return the most tokens of a text: `limit`, or fewer if the model has no more positions."""
     return min(limit, positions_of(network.config), tokenizer.model_max_length)
 
 
 def _logits(network: Any, tokens: Tensor, mask: Tensor) -> Tensor:
+    """Compute the logits of a padded batch, float32 of shape (rows, labels)."""
     inputs = {"input_ids": tokens.to(network.device), "attention_mask": mask.to(network.device)}
     with running(network):
         return network(**inputs).logits.float()

@@ -1,4 +1,4 @@
-"""Detector selector: score embedded units by an anomaly detector fitted on the task (DANA, Algorithm 1)."""
+"""Detector selector: score embedded units by an anomaly detector (DANA, Algorithm 1)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -56,10 +56,10 @@ class DetectorSelector(Selector):
         return origin_of(self._detector)
 
     def samples(self, target_units: int) -> Mapping[str, int]:
-        """Return ``background`` for a contrastive detector, else ``geometry``, after ``contamination`` if any.
+        """Return ``background`` for a contrastive detector, else ``geometry``.
 
-        The geometry of a contrastive detector is fitted on its background. ``contamination`` is
-        added to the task.
+        The geometry of a contrastive detector is fitted on its background. Before ``geometry``
+        comes ``contamination``, if any, which is added to the task.
         """
         # With auto the ranking has not chosen yet.
         background = 0
@@ -76,9 +76,8 @@ class DetectorSelector(Selector):
         self, target: Units, pool: Mapping[str, Units], seed: int
     ) -> "FittedDetectorSelector":
         """Encode the texts, then fit; see :meth:`fit_embedded`."""
-        samples = {
-            name: self.settings.embed(pool[name].texts) for name in self.samples(len(target))
-        }
+        names = self.samples(len(target))
+        samples = {name: self.settings.embed(pool[name].texts) for name in names}
         return self.fit_embedded(self.settings.embed(target.texts), samples, seed)
 
     def fit_embedded(

@@ -93,8 +93,8 @@ class FusionSelector(Selector):
         except ValueError as error:
             raise ConfigError(f"weights={self.weights!r}: must be numbers joined by +") from error
         total = sum(numbers)
-        good = min(numbers) >= 0 and 0 < total < float("inf")
-        require(good, "weights", self.weights, "numbers from 0, joined by +, not all 0")
+        is_allowed = min(numbers) >= 0 and 0 < total < float("inf")
+        require(is_allowed, "weights", self.weights, "numbers from 0, joined by +, not all 0")
         return tuple(number / total for number in numbers)
 
     @cached_property
@@ -104,7 +104,10 @@ class FusionSelector(Selector):
     @property
     def takes(self) -> tuple[str, ...]:  # type: ignore[override]
         """Settings of the run that any part uses."""
-        return tuple(sorted({name for part in self._selectors for name in part.uses}))
+        names: set[str] = set()
+        for part in self._selectors:
+            names.update(part.uses)
+        return tuple(sorted(names))
 
     def samples(self, target_units: int) -> Mapping[str, int]:
         """Return the largest size of each sample over the parts."""
@@ -126,7 +129,9 @@ class FusionSelector(Selector):
             samples = {name: pool[name].first(size) for name, size in sizes.items()}
             fit = part.fit(target, samples, seed)
             names = [name for name in samples if name != "contamination"]
-            measured = samples[names[0]] if names else target
+            measured = target
+            if names:
+                measured = samples[names[0]]
             scores = Moments.from_scores(fit.score(measured))
             if not scores.std > 0:
                 log.warning(
@@ -141,8 +146,9 @@ class FusionSelector(Selector):
     def load(self, folder: Path) -> FittedFusion:
         description = read_json(folder / "selector.json")
         parts = [part.load(folder / str(number)) for number, part in enumerate(self._selectors)]
+        weights = [float(weight) for weight in description["weights"]]
         moments = [(float(mean), float(std)) for mean, std in description["moments"]]
-        return FittedFusion(tuple(parts), tuple(map(float, description["weights"])), tuple(moments))
+        return FittedFusion(tuple(parts), tuple(weights), tuple(moments))
 
     def identity(self) -> dict[str, Any]:
         parts = [{**part.identity(), "code": origin_of(part)} for part in self._selectors]

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -36,10 +36,15 @@ class FittedDSIR(FittedSelector):
     normalise: str
 
     def score_units(self, units: Units) -> np.ndarray:
-        """Compute minus the log importance weight in nats, or its mean per n-gram; 0 for a unit without n-grams."""
+        """Compute minus the log importance weight in nats, or its mean per n-gram.
+
+        A unit without n-grams has 0.
+        """
         counts = HashedNgrams(self.order, self.log_ratio.numel()).counts(units.texts)
         scores = -(counts @ self.log_ratio.numpy())
-        return scores / np.maximum(counts.sum(axis=1), 1) if self.normalise == "token" else scores
+        if self.normalise == "token":
+            return scores / np.maximum(counts.sum(axis=1), 1)
+        return scores
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,10 @@ class DSIRSelector(Selector):
         background: Number of pool units that represent the pool.
 
     References:
-        Xie, Santurkar, Ma and Liang 2023, Data selection for language models via importance resampling, section 3;
-        the package ``data-selection`` 1.0.3, whose log weights ``normalise=none`` gives. It splits by NLTK, whose
-        releases of 2026 differ from these words in combining marks and superscripts.
+        Xie, Santurkar, Ma and Liang 2023, Data selection for language models via importance
+        resampling, section 3; the package ``data-selection`` 1.0.3, whose log weights
+        ``normalise=none`` gives. It splits by NLTK, whose releases of 2026 differ from these words
+        in combining marks and superscripts.
     """
 
     normalise: str = "token"
@@ -75,12 +81,8 @@ class DSIRSelector(Selector):
     fitted_type: ClassVar[type] = FittedDSIR
 
     def __post_init__(self) -> None:
-        require(
-            self.normalise in NORMALISE,
-            "normalise",
-            self.normalise,
-            f"one of {', '.join(NORMALISE)}",
-        )
+        allowed = f"one of {', '.join(NORMALISE)}"
+        require(self.normalise in NORMALISE, "normalise", self.normalise, allowed)
         require(self.smoothing > 0, "smoothing", self.smoothing, "above 0")
         require(self.background >= 1, "background", self.background, "at least 1")
         HashedNgrams(self.order, self.buckets)
@@ -100,7 +102,9 @@ class DSIRSelector(Selector):
         return FittedDSIR(torch.from_numpy(target_log - pool_log), self.order, self.normalise)
 
     def _log_probabilities(self, texts: Sequence[str], name: str) -> np.ndarray:
-        counts = HashedNgrams(self.order, self.buckets).nonempty_counts(texts, name).sum(axis=0)
+        """Compute the log probability of each bucket in texts, which messages call `name`."""
+        ngrams = HashedNgrams(self.order, self.buckets)
+        counts = ngrams.nonempty_counts(texts, name).sum(axis=0)
         return np.log(counts / counts.sum() + self.smoothing)
 
 
@@ -115,25 +119,30 @@ NUMBER = "0"
 
 
 def plain_words(text: str) -> list[str]:
-    """Split text into lower-case words of letters, with ``0`` for every number, without punctuation and markup.
+    """Split text into lower-case words of letters, with ``0`` for every number.
 
-    Traces of a data set's preprocessing are removed, so that they do not tell target from pool
-    text: a word and its clitic are one word (``does n't``, ``doesn't``: ``doesnt``), bracket names
-    of treebanks (``-LRB-``) are dropped like brackets, and an ``@`` in place of a number counts as
-    a number (as in PubMed RCT). In scripts without spaces each character is a word
-    (:mod:`dana.core.scripts`).
+    Punctuation and markup are left out. Traces of a data set's preprocessing are removed, so that
+    they do not tell target from pool text: a word and its clitic are one word (``does n't``,
+    ``doesn't``: ``doesnt``), bracket names of treebanks (``-LRB-``) are dropped like brackets, and
+    an ``@`` in place of a number counts as a number (as in PubMed RCT). In scripts without spaces
+    each character is a word (:mod:`dana.core.scripts`).
     """
-    return [NUMBER if match[1] else match[0] for match in _WORDS.finditer(_without_traces(text))]
+    return _words_of(_WORDS.finditer(_without_traces(text)))
 
 
 def plain_runs(text: str) -> list[str]:
-    """Split text as :func:`plain_words`, but leave what stands between spaces in one piece in every script.
+    """Split text as :func:`plain_words`, but at spaces alone in every script.
 
     Parts of words, as :class:`dana.corpus.hashed_ngrams.CharacterNgrams` counts them, then reach
     over several characters of a script without spaces.
     """
     pattern = _ASCII_RUNS if text.isascii() else _RUNS
-    return [NUMBER if match[1] else match[0] for match in pattern.finditer(_without_traces(text))]
+    return _words_of(pattern.finditer(_without_traces(text)))
+
+
+def _words_of(matches: Iterable[re.Match[str]]) -> list[str]:
+    """Return the words that a pattern found; its group is a number."""
+    return [NUMBER if match[1] else match[0] for match in matches]
 
 
 def _without_traces(text: str) -> str:
@@ -160,25 +169,26 @@ class FittedLexical(FittedSelector):
     characters: int
 
     def score_units(self, units: Units) -> np.ndarray:
-        """Compute minus the logit of target text, at equal class shares; above 0 is more like pool text."""
+        """Compute minus the logit of target text, at equal class shares.
+
+        A unit above 0 is more like pool text.
+        """
         logits = np.full(len(units), self.intercept)
-        for number, kind in enumerate(
-            kinds_of_ngrams(self.order, self.characters, self.idf.shape[1])
-        ):
-            logits += (
-                tf_idf(kind.counts(units.texts), self.idf[number].numpy())
-                @ self.weights[number].numpy()
-            )
+        kinds = kinds_of_ngrams(self.order, self.characters, self.idf.shape[1])
+        for kind, idf, weights in zip(kinds, self.idf.numpy(), self.weights.numpy(), strict=True):
+            features = tf_idf(kind.counts(units.texts), idf)
+            logits += features @ weights
         return -logits
 
 
 @dataclass(frozen=True)
 class LexicalSelector(Selector):
-    """Logistic regression on words, word pairs and word parts, target against pool text; higher = more foreign.
+    """Logistic regression on words, word pairs and word parts, target against pool text.
 
-    Features are hashed n-grams of :func:`plain_words`, and of two to `characters` characters inside
-    words. Values are (1 + log count) * idf, normalised to length 1 for either kind, so that scores
-    do not grow with the length of a text. Both classes have equal weight.
+    Higher = more foreign. Features are hashed n-grams of :func:`plain_words`, and of two to
+    `characters` characters inside words. Values are (1 + log count) * idf, normalised to length 1
+    for either kind, so that scores do not grow with the length of a text. Both classes have equal
+    weight.
 
     Attributes:
         order: Longest n-gram of words.
@@ -188,8 +198,8 @@ class LexicalSelector(Selector):
         background: Number of pool units, the negative class.
 
     References:
-        Manning, Raghavan and Schuetze 2008, Introduction to information retrieval, section 6.4 (TF-IDF);
-        fitted by scikit-learn's ``LogisticRegression``.
+        Manning, Raghavan and Schuetze 2008, Introduction to information retrieval, section 6.4
+        (TF-IDF); fitted by scikit-learn's ``LogisticRegression``.
     """
 
     order: int = 2
@@ -218,32 +228,36 @@ class LexicalSelector(Selector):
         """
         from sklearn.linear_model import LogisticRegression
 
-        features, frequencies = [], []
-        samples = (target.texts, "target"), (pool["background"].texts, "background")
+        features = []
+        idf_by_kind = []
         for kind in kinds_of_ngrams(self.order, self.characters, self.buckets):
-            counts = sparse.vstack(
-                [kind.nonempty_counts(*sample) for sample in samples], format="csr"
-            )
+            target_counts = kind.nonempty_counts(target.texts, "target")
+            pool_counts = kind.nonempty_counts(pool["background"].texts, "background")
+            counts = sparse.vstack([target_counts, pool_counts], format="csr")
             units = np.bincount(counts.indices, minlength=self.buckets)
-            frequencies.append(np.log((1 + counts.shape[0]) / (1 + units)) + 1)
-            features.append(tf_idf(counts, frequencies[-1]))
+            idf = np.log((1 + counts.shape[0]) / (1 + units)) + 1
+            features.append(tf_idf(counts, idf))
+            idf_by_kind.append(idf)
         rows = sparse.hstack(features, format="csr")
         model = LogisticRegression(
             C=self.c, class_weight="balanced", solver="liblinear", max_iter=1000, random_state=0
         )
-        model.fit(rows, np.arange(rows.shape[0]) < len(target))
-        idf, weights = (
-            torch.from_numpy(part.copy())
-            for part in (np.stack(frequencies), model.coef_.reshape(2, -1))
+        is_target = np.arange(rows.shape[0]) < len(target)
+        model.fit(rows, is_target)
+        return FittedLexical(
+            idf=torch.from_numpy(np.stack(idf_by_kind)),
+            weights=torch.from_numpy(model.coef_.reshape(2, -1).copy()),
+            intercept=float(model.intercept_[0]),
+            order=self.order,
+            characters=self.characters,
         )
-        return FittedLexical(idf, weights, float(model.intercept_[0]), self.order, self.characters)
 
 
 def kinds_of_ngrams(order: int, characters: int, buckets: int) -> tuple[BucketCounts, ...]:
     """Return the two kinds of features: n-grams of words, and of characters inside a word."""
-    return HashedNgrams(order, buckets, plain_words), CharacterNgrams(
-        2, characters, buckets, plain_runs
-    )
+    by_word = HashedNgrams(order, buckets, plain_words)
+    within_words = CharacterNgrams(2, characters, buckets, plain_runs)
+    return by_word, within_words
 
 
 def tf_idf(counts: sparse.csr_array, idf: np.ndarray) -> sparse.csr_array:
@@ -256,10 +270,10 @@ def tf_idf(counts: sparse.csr_array, idf: np.ndarray) -> sparse.csr_array:
     repeats = counts.data.astype(np.int64)
     # A table, because a vectorised logarithm may round the last numbers of an array differently
     # from the first.
-    logs = np.array([0.0, *map(math.log, range(1, int(repeats.max(initial=0)) + 1))])
+    most = int(repeats.max(initial=0))
+    logs = np.array([0.0, *map(math.log, range(1, most + 1))])
     values = (1 + logs[repeats]) * idf[counts.indices]
     rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     lengths = np.sqrt(np.bincount(rows, weights=values**2, minlength=counts.shape[0]))
-    return sparse.csr_array(
-        (values / lengths[rows], counts.indices, counts.indptr), shape=counts.shape
-    )
+    values = values / lengths[rows]
+    return sparse.csr_array((values, counts.indices, counts.indptr), shape=counts.shape)

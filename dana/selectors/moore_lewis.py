@@ -1,8 +1,11 @@
-"""Moore-Lewis selector: cross-entropy under an n-gram model of the target text minus that under one of pool text.
+"""Moore-Lewis selector: the difference of cross-entropies under two n-gram models.
+
+One is of the target text, the other of pool text.
 
 References:
     Moore and Lewis 2010, Intelligent selection of language model training data, section 2.
-    Çelikten, Enlarging in-domain data using perplexity differences (blog post), whose score is ``score=perplexity``.
+    Çelikten, Enlarging in-domain data using perplexity differences (blog post), whose score is
+    ``score=perplexity``.
 """
 
 import math
@@ -25,8 +28,12 @@ from dana.models.ngram.vocabulary import Vocabulary, split_words
 from dana.selectors.base import FittedSelector, Selector
 from dana.selectors.build import BACKGROUND
 
-CHOICES = {"vocabulary": ("both", "target"), "score": ("cross_entropy", "perplexity")}
-CHOICES |= {"normalise": ("token", "none"), "engine": ("numpy", "kenlm")}
+CHOICES = {
+    "vocabulary": ("both", "target"),
+    "score": ("cross_entropy", "perplexity"),
+    "normalise": ("token", "none"),
+    "engine": ("numpy", "kenlm"),
+}
 AS_TARGET = "target"  # as many background units as the task has
 
 
@@ -49,20 +56,24 @@ class FittedMooreLewis(FittedSelector):
     engine: str
 
     def score_units(self, units: Units) -> np.ndarray:
-        """Compute the difference of cross-entropies in nats per word (by default); higher = more foreign."""
+        """Compute the difference of cross-entropies in nats per word, by default.
+
+        Higher = more foreign.
+        """
         target, background = self._entropies(units)
         if self.score_by == "perplexity":
             return np.exp(target.per_token) - np.exp(background.per_token)
         difference = target.nats - background.nats
-        return (
-            difference / np.maximum(target.tokens, 1) if self.normalise == "token" else difference
-        )
+        if self.normalise == "token":
+            return difference / np.maximum(target.tokens, 1)
+        return difference
 
     def _entropies(self, units: Units) -> Iterator[TextEntropies]:
         """Yield the entropies by the model of the task, then by that of pool text."""
         if self.engine == "numpy":
             ids = self.target.vocabulary.encode(units.texts)
-            yield from (text_entropies(model, ids) for model in (self.target, self.background))
+            yield text_entropies(self.target, ids)
+            yield text_entropies(self.background, ids)
             return
         split = [split_words(text) for text in units.texts]
         tokens = np.array([len(words) + 1 for words in split], dtype=np.int64)
@@ -84,9 +95,10 @@ class FittedMooreLewis(FittedSelector):
 
 @dataclass(frozen=True)
 class MooreLewisSelector(Selector):
-    """Cross-entropy under an n-gram model of the target text minus that under one of pool text; higher = more foreign.
+    """Cross-entropy under an n-gram model of the target text minus that under one of pool text.
 
-    Both models share a vocabulary with an unknown word. The end of a unit counts as a word.
+    Higher = more foreign. Both models share a vocabulary with an unknown word. The end of a unit
+    counts as a word.
 
     Attributes:
         order: Order of the n-gram models.
@@ -122,24 +134,21 @@ class MooreLewisSelector(Selector):
         for name, names in CHOICES.items():
             value = getattr(self, name)
             require(value in names, name, value, f"one of {', '.join(names)}")
-        good = self.background == AS_TARGET or (
-            isinstance(self.background, int) and self.background >= 1
-        )
-        require(good, "background", self.background, f"a whole number from 1, or {AS_TARGET}")
+        is_number = isinstance(self.background, int) and self.background >= 1
+        allowed = f"a whole number from 1, or {AS_TARGET}"
+        require(self.background == AS_TARGET or is_number, "background", self.background, allowed)
         is_total = self.score == "perplexity" and self.normalise == "none"
-        require(
-            not is_total,
-            "normalise",
-            self.normalise,
-            "token with score=perplexity, which is per word",
-        )
+        allowed = "token with score=perplexity, which is per word"
+        require(not is_total, "normalise", self.normalise, allowed)
         if self.engine == "kenlm":
             require(self.order >= 2, "order", self.order, "at least 2 for engine=kenlm")
             _import_kenlm()  # fails before any pool is read
 
     def samples(self, target_units: int) -> Mapping[str, int]:
-        """``background``: what the pool looks like."""
-        return {BACKGROUND: target_units if self.background == AS_TARGET else int(self.background)}
+        """Return the size of ``background``, the text of the pool model."""
+        if self.background == AS_TARGET:
+            return {BACKGROUND: target_units}
+        return {BACKGROUND: int(self.background)}
 
     def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> FittedMooreLewis:
         """Train both models; deterministic.
@@ -148,14 +157,16 @@ class MooreLewisSelector(Selector):
             DataError: If the vocabulary has no word of the task.
         """
         sample = pool[BACKGROUND]
-        texts = [*target.texts, *sample.texts] if self.vocabulary == "both" else target.texts
+        texts = [*target.texts]
+        if self.vocabulary == "both":
+            texts += sample.texts
         vocabulary = Vocabulary.of_texts(texts, self.min_count)
         try:
             model = train_ngrams(target.texts, self.order, vocabulary, self.cutoff)
         except DataError as error:
-            hint = (
-                f"; lower min_count={self.min_count}" if any(map(split_words, target.texts)) else ""
-            )
+            hint = ""
+            if any(map(split_words, target.texts)):
+                hint = f"; lower min_count={self.min_count}"
             raise DataError(f"the task: {error}{hint}") from error
         # Not train_ngrams, which needs a known word: pool text may have no word of the target's
         # vocabulary.
@@ -165,7 +176,8 @@ class MooreLewisSelector(Selector):
 
     def load(self, folder: Path) -> FittedMooreLewis:
         settings: dict[str, Any] = read_json(folder / "selector.json")
-        target, background = (NgramModel.load(folder / name) for name in ("target", "background"))
+        target = NgramModel.load(folder / "target")
+        background = NgramModel.load(folder / "background")
         return FittedMooreLewis(target, background, **settings)
 
 

@@ -1,8 +1,10 @@
-"""Perplexity-gap selector: Moore-Lewis with a neural model, a decoder adapted to the target text against itself.
+"""Perplexity-gap selector: Moore-Lewis with a decoder adapted to the target text against itself.
 
 References:
-    Moore and Lewis 2010, Intelligent selection of language model training data, section 2, with n-gram models.
-    Duh, Neubig, Sudoh and Tsukada 2013, Adaptation data selection using neural language models, section 3.
+    Moore and Lewis 2010, Intelligent selection of language model training data, section 2, with
+    n-gram models.
+    Duh, Neubig, Sudoh and Tsukada 2013, Adaptation data selection using neural language models,
+    section 3.
 """
 
 import copy
@@ -54,12 +56,12 @@ TOKENS_AT_ONCE = 4096  # of a forward pass, padding included
 
 @dataclass(frozen=True)
 class PerplexityGapSelector(Selector):
-    """Mean loss a token under a decoder adapted to the task, minus that under the decoder itself; higher = foreign.
+    """Mean loss a token under a decoder adapted to the task, minus that under the decoder itself.
 
-    The adaptation is the objective ``causal`` over all weights, with a linearly decaying rate. No
-    pool text is needed. It logs what it costs before it starts: about 6 floating-point
-    operations per parameter and token of the adaptation, and 4 per parameter and token that is
-    scored.
+    Higher = more foreign. The adaptation is the objective ``causal`` over all weights, with a
+    linearly decaying rate. No pool text is needed. It logs what it costs before it starts: about 6
+    floating-point operations per parameter and token of the adaptation, and 4 per parameter and
+    token that is scored.
 
     Attributes:
         model: Folder or Hub name of a causal language model, or ``smollm2``.
@@ -93,7 +95,10 @@ class PerplexityGapSelector(Selector):
         from transformers import AutoModelForCausalLM
 
         config, tokenizer = load_tokenizer(self.model)
-        allowed = f"a decoder, such as smollm2: a model of type {config.model_type} also sees what follows"
+        allowed = (
+            f"a decoder, such as smollm2: a model of type {config.model_type} "
+            "also sees what follows"
+        )
         require(is_decoder(config), "model", self.model, allowed)
         # With its head: a new one would know nothing.
         network = load_complete(AutoModelForCausalLM, self.model)
@@ -111,10 +116,8 @@ class PerplexityGapSelector(Selector):
             raise DataError("the target text has no unit")
         network = copy.deepcopy(self.base.model)
         ids = self.tokens_of(target.texts)
-        tokens, parameters = (
-            self.epochs * sum(map(len, ids)),
-            sum(map(torch.numel, network.parameters())),
-        )
+        tokens = self.epochs * sum(map(len, ids))
+        parameters = sum(map(torch.numel, network.parameters()))
         size = f"{self.model}, {parameters / 1e6:,.1f} million parameters"
         work = f"on {tokens:,} tokens: {6 * parameters * tokens:.1e} FLOP"
         log.info("selector  perplexity_gap: adapts %s, %s", size, work)
@@ -122,61 +125,55 @@ class PerplexityGapSelector(Selector):
         with torch_seed(derive_seed(seed, "selector", "perplexity_gap"), network.device):
             self._train(network.train(), ids, seed)
         seconds = time.monotonic() - start
-        of_million = format_duration(1e6 * seconds / tokens * 4 / 6)
-        took = f"took {format_duration(seconds)} on {describe_machine()}"
         log.info(
-            "selector  perplexity_gap: %s; a million tokens are scored in about %s",
-            took,
-            of_million,
+            "selector  perplexity_gap: took %s on %s; a million tokens are scored in about %s",
+            format_duration(seconds),
+            describe_machine(),
+            format_duration(1e6 * seconds / tokens * 4 / 6),
         )
-        return FittedPerplexityGap(
-            self, network.eval(), {"perplexity_gap": {"units": len(target), "tokens": tokens}}
-        )
+        notes = {"perplexity_gap": {"units": len(target), "tokens": tokens}}
+        return FittedPerplexityGap(self, network.eval(), notes)
 
     def _train(self, network: Any, ids: list[list[int]], seed: int) -> None:
         """Minimise the mean loss a token with AdamW."""
-        module, random = (
-            self.module_of(network),
-            generator(seed, "selector", "perplexity_gap", "order"),
-        )
-        steps = self.epochs * math.ceil(len(ids) / self.batch_size)
+        module = self.module_of(network)
 
         def losses(rows: np.ndarray) -> Iterator[Tensor]:
             step = self.step_of([ids[row] for row in rows])
+            total = max(step.scale.total, 1.0)
             for micro in self.micro_batches_of(step, network):
-                yield micro_loss(
-                    micro.losses(module), micro.coefficients, max(step.scale.total, 1.0)
-                )
+                yield micro_loss(micro.losses(module), micro.coefficients, total)
 
+        random = generator(seed, "selector", "perplexity_gap", "order")
         lengths = list(map(len, ids))
         epochs = (batches_by_length(lengths, self.batch_size, random) for _ in range(self.epochs))
+        batches = chain.from_iterable(epochs)
+        steps = self.epochs * math.ceil(len(ids) / self.batch_size)
         rate = partial(learning_rate_at, steps=steps, peak=self.learning_rate, warmup=0.0)
         optimizer = make_optimizer(network, self.learning_rate, weight_decay=0.0)
-        training = train_supervised(
-            optimizer, chain.from_iterable(epochs), losses, rate, "perplexity_gap"
-        )
+        training = train_supervised(optimizer, batches, losses, rate, "perplexity_gap")
         list(monitor(training, what="perplexity_gap", unit="steps", total=steps))
 
     def tokens_of(self, texts: Sequence[str]) -> list[list[int]]:
-        """Tokenise texts; before each stands the token of a text's start, so that every token is predicted."""
+        """Tokenise texts.
+
+        Before each stands the token of a text's start, so that every token is predicted.
+        """
         tokenizer = self.base.tokenizer
-        first = (
-            tokenizer.bos_token_id if tokenizer.bos_token_id is not None else padding_id(tokenizer)
-        )
+        first = tokenizer.bos_token_id
+        if first is None:
+            first = padding_id(tokenizer)
         longest = min(self.max_tokens, positions_of(self.base.model.config)) - 1
         encodings = uncut(tokenizer).encode_batch(list(texts), add_special_tokens=False)
         return [[first, *encoding.ids[:longest]] for encoding in encodings]
 
     def step_of(self, ids: Sequence[Sequence[int]]) -> StepBatch:
         """Make the batch of the objective ``causal``, in which all tokens weigh the same."""
+        tokens = np.concatenate(ids).astype(np.int32)
         offsets = np.cumsum([0, *map(len, ids)])
-        ones = np.ones(len(ids), dtype=np.float32)
-        batch = Batch(
-            np.concatenate(ids).astype(np.int32),
-            offsets,
-            np.arange(len(ids), dtype=np.uint64),
-            ones,
-        )
+        keys = np.arange(len(ids), dtype=np.uint64)
+        weights = np.ones(len(ids), dtype=np.float32)
+        batch = Batch(tokens, offsets, keys, weights)
         return Causal().collator(self.base.tokenizer, 0).step_batch(batch, 0, "token_count")
 
     def module_of(self, network: Any) -> ChunkedLosses:
@@ -192,10 +189,8 @@ class PerplexityGapSelector(Selector):
     def load(self, folder: Path) -> "FittedPerplexityGap":
         from transformers import AutoModelForCausalLM
 
-        network = (
-            load_complete(AutoModelForCausalLM, str(folder / "model")).eval().to(find_device())
-        )
-        return FittedPerplexityGap(self, network, {})
+        network = load_complete(AutoModelForCausalLM, str(folder / "model"))
+        return FittedPerplexityGap(self, network.eval().to(find_device()), {})
 
     def identity(self) -> dict[str, Any]:
         return {**super().identity(), "model": model_identity(self.model)}
@@ -203,7 +198,9 @@ class PerplexityGapSelector(Selector):
 
 @dataclass(frozen=True)
 class FittedPerplexityGap(FittedSelector):
-    """Adapted decoder. Its saved folder ``model`` opens with transformers alone; the decoder itself is opened by name.
+    """Adapted decoder. Its saved folder ``model`` opens with transformers alone.
+
+    The decoder itself is opened by name.
 
     Attributes:
         selector: Unfitted selector with the parameters and the decoder itself.
@@ -217,19 +214,21 @@ class FittedPerplexityGap(FittedSelector):
 
     @torch.no_grad()
     def score_units(self, units: Units) -> np.ndarray:
-        """Compute the difference of mean losses in nats a token, adapted minus base; higher = more foreign."""
+        """Compute the difference of mean losses in nats a token, adapted minus base.
+
+        Higher = more foreign.
+        """
+        selector = self.selector
         scores = np.zeros(len(units))
-        modules = [
-            self.selector.module_of(network) for network in (self.network, self.selector.base.model)
-        ]
+        adapted = selector.module_of(self.network)
+        base = selector.module_of(selector.base.model)
         for start in range(0, len(units), TEXTS_AT_ONCE):
-            step = self.selector.step_of(
-                self.selector.tokens_of(units.texts[start : start + TEXTS_AT_ONCE])
-            )
+            texts = units.texts[start : start + TEXTS_AT_ONCE]
+            step = selector.step_of(selector.tokens_of(texts))
             sums = torch.zeros(len(step.counts), dtype=torch.float64)
-            for micro in self.selector.micro_batches_of(step, self.network):
-                of_target, of_base = (micro.losses(module).double() for module in modules)
-                sums.index_add_(0, micro.owners.cpu(), (of_target - of_base).cpu())
+            for micro in selector.micro_batches_of(step, self.network):
+                gaps = micro.losses(adapted).double() - micro.losses(base).double()
+                sums.index_add_(0, micro.owners.cpu(), gaps.cpu())
             scores[start : start + TEXTS_AT_ONCE] = sums.numpy() / np.maximum(step.counts, 1)
         return scores
 

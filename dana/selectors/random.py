@@ -1,4 +1,7 @@
-"""Random selector: a uniform score per unit by a hash of seed and unit. Baseline Random of DANA, Table 4."""
+"""Random selector: a uniform score per unit by a hash of seed and unit.
+
+It is the baseline Random of DANA, Table 4.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

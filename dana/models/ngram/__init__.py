@@ -1,1 +1,1 @@
-"""Train n-gram language models with modified Kneser-Ney smoothing and measure the cross-entropy of texts."""
+"""Train n-gram language models with modified Kneser-Ney smoothing, and measure text by them."""

@@ -53,7 +53,8 @@ def count_ngrams(texts: WordIds, order: int, words: int) -> list[Counts]:
         words: Size of the vocabulary. Every word is a 1-gram, even if it does not occur.
     """
     last = texts.ids.astype(np.int64)
-    keys, suffixes = np.arange(words), np.zeros(words, dtype=np.int64)
+    keys = np.arange(words)
+    suffixes = np.zeros(words, dtype=np.int64)
     raw = np.bincount(last, minlength=words)
     begins = keys == BEGIN  # k-grams that begin a text
     rows = last  # row of the k-gram that ends at each word; -1 if there is none
@@ -71,7 +72,9 @@ def count_ngrams(texts: WordIds, order: int, words: int) -> list[Counts]:
         predecessors = np.bincount(longer_suffixes, minlength=keys.size)
         levels.append(Counts(keys, raw, np.where(begins, raw, predecessors), suffixes))
         begins = begins[longer // words]
-        keys, raw, suffixes = longer, longer_raw, longer_suffixes
+        keys = longer
+        raw = longer_raw
+        suffixes = longer_suffixes
         rows = np.full(last.size, -1)
         rows[ends] = inverse
     levels.append(Counts(keys, raw, raw.copy(), suffixes))
@@ -99,11 +102,9 @@ def modified_discounts(counts: np.ndarray) -> tuple[float, ...]:
         return FALL_BACK
     share = n[1] / (n[1] + 2 * n[2])
     amounts = [float(i - (i + 1) * share * n[i + 1] / n[i]) for i in (1, 2, 3)]
-    return (
-        (0.0, *amounts)
-        if all(0 < amount <= i for i, amount in enumerate(amounts, 1))
-        else FALL_BACK
-    )
+    if not all(0 < amount <= i for i, amount in enumerate(amounts, 1)):
+        return FALL_BACK
+    return (0.0, *amounts)
 
 
 def train_ngrams(
@@ -126,12 +127,8 @@ def train_ngrams(
         DataError: If there are no texts, `texts` is one text, or the vocabulary excludes every
             word.
     """
-    require(
-        isinstance(order, int | np.integer) and order >= 1,
-        "order",
-        order,
-        "a whole number, at least 1",
-    )
+    is_order = isinstance(order, int | np.integer) and order >= 1
+    require(is_order, "order", order, "a whole number, at least 1")
     require(cutoff >= 0, "cutoff", cutoff, "at least 0")
     if not isinstance(texts, WordIds):
         vocabulary = vocabulary or Vocabulary.of_texts(texts)
@@ -142,7 +139,8 @@ def train_ngrams(
         raise DataError("an n-gram model needs at least one text")
     if not (texts.ids > END).any():
         raise DataError(
-            f"none of the vocabulary's {len(vocabulary) - 3} words occurs in {len(texts)} training texts"
+            f"none of the vocabulary's {len(vocabulary) - 3} words occurs in {len(texts)} "
+            "training texts"
         )
     return estimate_model(count_ngrams(texts, order, len(vocabulary)), vocabulary, cutoff)
 
@@ -160,38 +158,42 @@ def estimate_model(counts: Sequence[Counts], vocabulary: Vocabulary, cutoff: int
         vocabulary: Words of the counts.
         cutoff: See :func:`train_ngrams`.
     """
-    words, first = len(vocabulary), counts[0]
-    total, discounts = first.adjusted_counts.sum(), _discounts(first)
+    words = len(vocabulary)
+    first = counts[0]
+    total = first.adjusted_counts.sum()
+    discounts = _discounts(first)
     probs = (first.adjusted_counts - discounts + discounts.sum() / (words - 1)) / total
     probs[BEGIN] = 0
-    keys, rows = (
-        first.keys,
-        first.keys,
-    )  # rows: row in the model of each n-gram of the counts, -1 if cut off
+    keys = first.keys
+    rows = first.keys  # row in the model of each n-gram of the counts, -1 if it is cut off
     levels = []
     for order, level in enumerate(counts[1:], 2):
-        prefixes, mask = level.keys // words, level.raw > (cutoff if order > 2 else 0)
+        prefixes = level.keys // words
+        is_kept = level.raw > (cutoff if order > 2 else 0)
         discounts = _discounts(level)
         totals = np.bincount(prefixes, level.adjusted_counts, minlength=rows.size)
-        lost = np.bincount(
-            prefixes, np.where(mask, discounts, level.adjusted_counts), minlength=rows.size
-        )
+        # What each n-gram leaves to the order below: its discount, or all if it is cut off.
+        parts_lost = np.where(is_kept, discounts, level.adjusted_counts)
+        lost = np.bincount(prefixes, parts_lost, minlength=rows.size)
         backoffs = np.divide(lost, totals, out=np.ones(rows.size), where=totals > 0)
         levels.append(_make_level(keys, probs, backoffs[rows >= 0]))
-        prefixes = prefixes[mask]
-        discounted_probs = (level.adjusted_counts[mask] - discounts[mask]) / totals[prefixes]
-        probs = discounted_probs + backoffs[prefixes] * probs[rows[level.suffixes[mask]]]
-        keys = rows[prefixes] * words + level.keys[mask] % words
-        rows = np.where(mask, np.cumsum(mask) - 1, -1)
+        prefixes = prefixes[is_kept]
+        discounted_counts = level.adjusted_counts[is_kept] - discounts[is_kept]
+        lower_probs = probs[rows[level.suffixes[is_kept]]]
+        probs = discounted_counts / totals[prefixes] + backoffs[prefixes] * lower_probs
+        keys = rows[prefixes] * words + level.keys[is_kept] % words
+        rows = np.where(is_kept, np.cumsum(is_kept) - 1, -1)
     levels.append(_make_level(keys, probs, np.ones(keys.size)))
     return NgramModel(vocabulary, tuple(levels))
 
 
 def _discounts(level: Counts) -> np.ndarray:
     """Compute D(c) of each adjusted count, float64 (section 4.1, equation 26)."""
-    return np.array(modified_discounts(level.adjusted_counts))[np.minimum(level.adjusted_counts, 3)]
+    discounts = np.array(modified_discounts(level.adjusted_counts))
+    return discounts[np.minimum(level.adjusted_counts, 3)]
 
 
 def _make_level(keys: np.ndarray, probs: np.ndarray, backoffs: np.ndarray) -> Level:
+    """Return a level of the model from the probabilities and back-offs of its k-grams."""
     logs = np.log10(probs, out=np.full(probs.size, NEVER), where=probs > 0)
     return Level(keys, logs.astype(np.float32), np.log10(backoffs).astype(np.float32))

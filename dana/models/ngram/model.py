@@ -1,8 +1,9 @@
-"""Compute log-probabilities of words with a back-off n-gram model, and perplexities; write ARPA files."""
+"""Compute log-probabilities of words and perplexities with a back-off n-gram model."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,9 @@ FILE = "ngrams"
 
 @dataclass(frozen=True)
 class Level:
-    """All k-grams of a model, in ascending order of their keys; for single words, a row is the word's number.
+    """All k-grams of a model, in ascending order of their keys.
+
+    For single words, a row is the word's number.
 
     Attributes:
         keys: int64 of shape (k-grams,): row of the first k - 1 words among the (k-1)-grams times
@@ -36,7 +39,9 @@ class Level:
 
 @dataclass(frozen=True)
 class NgramModel:
-    """A back-off model: p(w | h) of the longest n-gram in the model, times the back-offs of longer histories.
+    """A back-off model of texts.
+
+    p(w | h) is that of the longest n-gram in the model, times the back-offs of longer histories.
 
     Attributes:
         vocabulary: Its words; every word is a 1-gram.
@@ -62,13 +67,14 @@ class NgramModel:
         Returns:
             float32 of shape (words + 2 · texts,); 0 at begin marks, which are not predicted.
         """
-        last, words = texts.ids.astype(np.int64), len(self.vocabulary)
+        last = texts.ids.astype(np.int64)
+        words = len(self.vocabulary)
         starts = np.flatnonzero(last == BEGIN)
-        rows, scores = last, self.levels[0].log_probs[last]
-        for shorter, level in zip(self.levels, self.levels[1:], strict=False):
-            before = np.concatenate(
-                [[-1], rows[:-1]]
-            )  # row of the history at the lower order, -1 where unknown
+        rows = last  # of the k-gram that ends at each word, -1 where the model has none
+        scores = self.levels[0].log_probs[last]
+        for shorter, level in pairwise(self.levels):
+            # The row of the history at the lower order, -1 where it is unknown.
+            before = np.concatenate([[-1], rows[:-1]])
             before[starts] = -1
             histories = np.flatnonzero(before >= 0)
             matches = find(level.keys, before[histories] * words + last[histories])
@@ -82,24 +88,28 @@ class NgramModel:
 
     def phrases(self) -> Iterable[list[str]]:
         """Spell out all n-grams, words joined by spaces: a list per order, sorted as its level."""
-        phrases = list(self.vocabulary.words)
-        for number, level in enumerate(self.levels):
-            if number:
-                before, last = np.divmod(level.keys, len(self.vocabulary))
-                words = self.vocabulary.words
-                pairs = zip(before.tolist(), last.tolist(), strict=True)
-                phrases = [f"{phrases[row]} {words[word]}" for row, word in pairs]
+        words = self.vocabulary.words
+        phrases = list(words)
+        yield phrases
+        for level in self.levels[1:]:
+            before, last = np.divmod(level.keys, len(words))
+            pairs = zip(before.tolist(), last.tolist(), strict=True)
+            phrases = [f"{phrases[row]} {words[word]}" for row, word in pairs]
             yield phrases
 
     def save(self, folder: Path) -> None:
         """Write ``ngrams.safetensors`` and ``ngrams.json``."""
-        columns = ("keys", "log_probs", "backoffs")
-        arrays = [
-            torch.from_numpy(np.concatenate([getattr(part, name) for part in self.levels]))
-            for name in columns
-        ]
-        sizes = [part.keys.size for part in self.levels]
-        save_tensors(_Columns(list(self.vocabulary.words), sizes, *arrays), folder, FILE)
+        keys = np.concatenate([level.keys for level in self.levels])
+        log_probs = np.concatenate([level.log_probs for level in self.levels])
+        backoffs = np.concatenate([level.backoffs for level in self.levels])
+        columns = _Columns(
+            words=list(self.vocabulary.words),
+            sizes=[level.keys.size for level in self.levels],
+            keys=torch.from_numpy(keys),
+            log_probs=torch.from_numpy(log_probs),
+            backoffs=torch.from_numpy(backoffs),
+        )
+        save_tensors(columns, folder, FILE)
 
     @classmethod
     def load(cls, folder: Path) -> "NgramModel":
@@ -110,18 +120,17 @@ class NgramModel:
         """
         content = load_tensors(_Columns, folder, FILE)
         ends = np.cumsum(content.sizes)[:-1]
-        columns = [
-            np.split(part.numpy(), ends)
-            for part in (content.keys, content.log_probs, content.backoffs)
-        ]
-        return cls(
-            Vocabulary(tuple(content.words)),
-            tuple(Level(*part) for part in zip(*columns, strict=True)),
-        )
+        keys = np.split(content.keys.numpy(), ends)
+        log_probs = np.split(content.log_probs.numpy(), ends)
+        backoffs = np.split(content.backoffs.numpy(), ends)
+        levels = tuple(map(Level, keys, log_probs, backoffs))
+        return cls(Vocabulary(tuple(content.words)), levels)
 
 
 @dataclass(frozen=True)
 class _Columns:
+    """The content of a model's files: the columns of all levels end to end, and their sizes."""
+
     words: list[str]
     sizes: list[int]
     keys: Tensor
@@ -176,7 +185,9 @@ def text_entropies(
     Raises:
         DataError: If `texts` is one text.
     """
-    ids = texts if isinstance(texts, WordIds) else model.vocabulary.encode(texts)
+    ids = texts
+    if not isinstance(ids, WordIds):
+        ids = model.vocabulary.encode(ids)
     mask = (ids.ids != BEGIN) & (unknown | (ids.ids != UNKNOWN))
     log10 = np.bincount(ids.text_of, model.log_probs(ids) * mask, minlength=len(ids))
     tokens = np.bincount(ids.text_of, mask, minlength=len(ids)).astype(np.int64)
@@ -197,14 +208,13 @@ def write_arpa(model: NgramModel, path: Path) -> None:
         stream.write("\\data\\\n")
         for order, level in enumerate(model.levels, 1):
             stream.write(f"ngram {order}={level.keys.size}\n")
-        for order, (level, phrases) in enumerate(
-            zip(model.levels, model.phrases(), strict=True), 1
-        ):
+        sections = zip(model.levels, model.phrases(), strict=True)
+        for order, (level, phrases) in enumerate(sections, 1):
             stream.write(f"\n\\{order}-grams:\n")
             rows = zip(level.log_probs.tolist(), phrases, level.backoffs.tolist(), strict=True)
             for log_prob, phrase, backoff in rows:
-                stream.write(
-                    f"{log_prob:.9g}\t{phrase}"
-                    + (f"\t{backoff:.9g}\n" if order < model.order else "\n")
-                )
+                line = f"{log_prob:.9g}\t{phrase}"
+                if order < model.order:
+                    line += f"\t{backoff:.9g}"
+                stream.write(f"{line}\n")
         stream.write("\n\\end\\\n")

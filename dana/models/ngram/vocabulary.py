@@ -1,4 +1,7 @@
-"""Split texts into words and number them by a vocabulary, with marks for unknown words and both ends of a text."""
+"""Split texts into words and number them by a vocabulary.
+
+There are marks for unknown words and for both ends of a text.
+"""
 
 import re
 from collections import Counter
@@ -13,7 +16,9 @@ from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.scripts import WordPattern
 
-UNKNOWN, BEGIN, END = 0, 1, 2
+UNKNOWN = 0
+BEGIN = 1
+END = 2
 MARKS = ("<unk>", "<s>", "</s>")
 _WORD = WordPattern(r"[^\W\d_]+(?:['’][^\W\d_]+)*|\d+|[^\w\s]|_")
 # The same words for ASCII text, 1.5 times as fast.
@@ -22,13 +27,14 @@ _BATCH = 8192  # texts at a time, which bounds the memory of their words
 
 
 def split_words(text: str) -> list[str]:
-    """Split a text into lower-cased words; runs of digits and other single characters are words too.
+    """Split a text into lower-cased words.
 
-    ``Don't pay $1,200!`` has the words ``don't pay $ 1 , 200 !``. In scripts without spaces each
-    character is a word (:mod:`dana.core.scripts`). Words contain no white space, as ARPA files
-    require.
+    Runs of digits and other single characters are words too: ``Don't pay $1,200!`` has the words
+    ``don't pay $ 1 , 200 !``. In scripts without spaces each character is a word
+    (:mod:`dana.core.scripts`). Words contain no white space, as ARPA files require.
     """
-    return (_ASCII_WORD if text.isascii() else _WORD).findall(text.lower())
+    pattern = _ASCII_WORD if text.isascii() else _WORD
+    return pattern.findall(text.lower())
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,8 @@ class WordIds:
         Args:
             index: Positions of texts, integers of shape (selected texts,).
         """
-        sizes, firsts = self.sizes[index], (np.cumsum(self.sizes) - self.sizes)[index]
+        sizes = self.sizes[index]
+        firsts = (np.cumsum(self.sizes) - self.sizes)[index]
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return WordIds(self.ids[np.repeat(firsts, sizes) + within], sizes)
 
@@ -86,7 +93,9 @@ class Vocabulary:
 
     @classmethod
     def of_texts(cls, texts: Sequence[str], min_count: int = 1) -> "Vocabulary":
-        """Create a vocabulary of words with at least `min_count` occurrences, by descending frequency, then spelling.
+        """Create a vocabulary of words with at least `min_count` occurrences.
+
+        They are in order of descending frequency, then of spelling.
 
         Raises:
             ConfigError: If `min_count` is less than 1.
@@ -105,23 +114,22 @@ class Vocabulary:
             DataError: If `texts` is one text.
         """
         _require_list(texts)
-        number = self._numbers.get
-        parts, sizes = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.int64)]
+        number_of = self._numbers.get
+        all_ids = [np.zeros(0, dtype=np.int32)]
+        all_sizes = [np.zeros(0, dtype=np.int64)]
         remaining = iter(texts)
         while split := [split_words(text) for text in islice(remaining, _BATCH)]:
-            numbers = [
-                chain((BEGIN,), map(number, words, repeat(UNKNOWN)), (END,)) for words in split
-            ]
-            sizes.append(np.array([len(words) + 2 for words in split], dtype=np.int64))
-            parts.append(
-                np.fromiter(
-                    chain.from_iterable(numbers), dtype=np.int32, count=int(sizes[-1].sum())
-                )
-            )
-        return WordIds(np.concatenate(parts), np.concatenate(sizes))
+            sizes = np.array([len(words) + 2 for words in split], dtype=np.int64)
+            numbers = []
+            for words in split:
+                numbers.append(chain((BEGIN,), map(number_of, words, repeat(UNKNOWN)), (END,)))
+            flat = chain.from_iterable(numbers)
+            all_ids.append(np.fromiter(flat, dtype=np.int32, count=int(sizes.sum())))
+            all_sizes.append(sizes)
+        return WordIds(np.concatenate(all_ids), np.concatenate(all_sizes))
 
 
 def _require_list(texts: Iterable[str]) -> None:
-    # A single text would be read as a list of one-character texts.
+    """Refuse a single text, which would be read as a list of texts of one character."""
     if isinstance(texts, str):
         raise DataError(f"texts={texts[:50]!r}: must be a list of texts")

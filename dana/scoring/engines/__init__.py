@@ -1,1 +1,1 @@
-"""Scoring on the engines that others run: their datasets and pipelines to scores, with a saved selector."""
+"""Scoring with a saved selector on the engines that others run: their data sets and pipelines."""

@@ -1,7 +1,7 @@
-"""Score documents with a saved selector, or filter them by score or weight, in a datatrove pipeline.
+"""Score documents with a saved selector, or filter them, in a datatrove pipeline.
 
-A step holds plain settings, so that it can be sent to Slurm and Ray; each task opens selector and
-weights itself.
+They are filtered by score or by weight. A step holds plain settings, so that it can be sent to
+Slurm and Ray; each task opens selector and weights itself.
 """
 
 from collections.abc import Iterable, Iterator
@@ -78,7 +78,9 @@ def as_document(doc: Any) -> Document | None:
 
 
 def check_compression(names: Iterable[str]) -> None:
-    """Check that packed files can be read; datatrove would read their bytes as text and skip every file.
+    """Check that packed files can be read.
+
+    Datatrove would read their bytes as text and skip every file.
 
     Raises:
         PluginError: If a file is packed by Zstandard, and the package zstandard is not installed.
@@ -134,12 +136,13 @@ class RefuseEmpty(PipelineStep):  # type: ignore[misc]
 
 
 class DanaScore(PipelineStep):  # type: ignore[misc]
-    """Writes ``dana_score``, the mean anomaly score of a document's units, and ``dana_units``, their number.
+    """Writes the mean anomaly score of a document's units, and their number, into its metadata.
 
-    Higher is more foreign to the target text. Existing values are overwritten; a blank text has None and
-    0. Text is normalised and cut as by ``dana score``, in shards of 1,024 documents that are not
-    blank, so scores of the same documents in the same order equal those of ``dana score`` bit for
-    bit. The document's text does not change.
+    Their keys are ``dana_score`` and ``dana_units``. Higher is more foreign to the target text.
+    Existing values are overwritten; a blank text has None and 0. Text is normalised and cut as by
+    ``dana score``, in shards of 1,024 documents that are not blank, so scores of the same documents
+    in the same order equal those of ``dana score`` bit for bit. The document's text does not
+    change.
     """
 
     name = "Anomaly scores"
@@ -173,8 +176,10 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
         if is_url(str(output)):
             check_url(str(output))
         self.output = None
+        if isinstance(output, Path):
+            output = str(output)
         if output is not None:
-            self.output = get_datafolder(str(output) if isinstance(output, Path) else output)
+            self.output = get_datafolder(output)
         self.encoder = encoder
         self.below = _threshold(below)
 
@@ -201,16 +206,13 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
         selector: SavedSelector,
         writer: PartWriter | None,
     ) -> Iterator[Any]:
+        """Yield the documents of a shard with their scores, and write them to the tables."""
         documents = [document for _, document in shard if document is not None]
         with self.track_time("batch"):
             table = next(selector.tables(documents), SCORES.empty_table())
             if writer is not None:
                 writer.blank += len(shard) - len(documents)
-                kept_documents, kept_rows = documents, table
-                if self.below is not None:
-                    kept_documents, kept_rows = _below(self.below, documents, table)
-                    writer.foreign += len(documents) - len(kept_documents)
-                writer.add(kept_documents, kept_rows)
+                self._write(writer, documents, table)
         scores = _score_documents(documents, table)
         for doc, document in shard:
             mean: float | None = None
@@ -222,6 +224,15 @@ class DanaScore(PipelineStep):  # type: ignore[misc]
             doc.metadata |= {SCORE: mean, UNITS: units}
             self.stat_update("total" if units else "blank")
             yield doc
+
+    def _write(self, writer: PartWriter, documents: list[Document], table: pa.Table) -> None:
+        """Write the documents below the threshold to the tables; all of them if there is none."""
+        kept_documents = documents
+        kept_rows = table
+        if self.below is not None:
+            kept_documents, kept_rows = _below(self.below, documents, table)
+            writer.foreign += len(documents) - len(kept_documents)
+        writer.add(kept_documents, kept_rows)
 
 
 def _shards(data: Iterable[Any]) -> Iterator[list[tuple[Any, Document | None]]]:
@@ -243,15 +254,19 @@ def _shards(data: Iterable[Any]) -> Iterator[list[tuple[Any, Document | None]]]:
 def _score_documents(
     documents: list[Document], table: pa.Table
 ) -> Iterator[tuple[float | None, int]]:
-    """Yield mean score and number of units of each document; no mean without a unit of enough words."""
+    """Yield mean score and number of units of each document.
+
+    A document without a unit of enough words has no mean.
+    """
     means = zip(*document_means(table, "score"), strict=True)
     name, mean, units = next(means, (None, 0.0, 0))
     for document in documents:
-        if document.doc_id == name:
-            yield float(mean) if np.isfinite(mean) else None, int(units)
-            name, mean, units = next(means, (None, 0.0, 0))
-        else:
+        if document.doc_id != name:
             yield None, 0
+            continue
+        score = float(mean) if np.isfinite(mean) else None
+        yield score, int(units)
+        name, mean, units = next(means, (None, 0.0, 0))
 
 
 def _below(
@@ -308,7 +323,8 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
             yield from super().run(data, rank, world_size)
             return
         weights = document_weights(Path(self.weights))
-        documents = matches = 0
+        documents = 0
+        matches = 0
 
         def add_weights() -> Iterator[Any]:
             nonlocal documents, matches
@@ -326,16 +342,19 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
         yield from super().run(add_weights(), rank, world_size)
         if documents and not matches:
             raise DataError(
-                f"{self.weights}: none of the {documents:,} documents of task {rank} has a weight there"
+                f"{self.weights}: none of the {documents:,} documents of task {rank} "
+                "has a weight there"
             )
 
     def filter(self, doc: Any) -> bool | tuple[bool, str]:
         """Return True to select a document, or False and the reason to drop it."""
         if self.weights is not None:
             weight = doc.metadata[WEIGHT]
-            if weight:
-                return True
-            return False, "not_weighed" if weight is None else "weight_0"
+            if weight is None:
+                return False, "not_weighed"
+            if not weight:
+                return False, "weight_0"
+            return True
         if SCORE not in doc.metadata:
             raise DataError(f"document {doc.id!r}: has no {SCORE}; put DanaScore before this step")
         score = doc.metadata[SCORE]
@@ -343,10 +362,13 @@ class DanaFilter(BaseFilter):  # type: ignore[misc]
             return False, "blank"
         if not _is_number(score):
             raise DataError(f"document {doc.id!r}: {SCORE} is {score!r}, not a finite number")
-        return True if score < self.below else (False, "foreign")
+        if score < self.below:
+            return True
+        return False, "foreign"
 
 
 def _local(key: str, folder: str | Path) -> str:
+    """Return a folder as text; refuse a URL, which messages call by `key`."""
     require(not is_url(str(folder)), key, folder, "a local folder; copy it here first")
     return str(folder)
 
@@ -364,13 +386,16 @@ def _is_number(value: Any) -> bool:
 
 
 def document_means(table: pa.Table, column: str) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Average a column over the units of each document; return document ids in order, means and numbers of units.
+    """Average a column over the units of each document.
 
     Short units count in no mean; that of a document of nothing else is infinite.
 
     Args:
         table: One row per unit, of whole documents.
         column: ``score`` or ``weight``.
+
+    Returns:
+        Ids of the documents in order, means, and numbers of units.
     """
     first = table["unit"].to_numpy() == 0
     document = np.cumsum(first) - 1
@@ -384,11 +409,12 @@ def document_means(table: pa.Table, column: str) -> tuple[list[str], np.ndarray,
     sizes = np.bincount(document, weights=counted)
     means = np.full(units.size, np.inf)
     np.divide(sums, sizes, out=means, where=sizes > 0)
-    return table["doc_id"].filter(pa.array(first)).to_pylist(), means, units
+    doc_ids = table["doc_id"].filter(pa.array(first)).to_pylist()
+    return doc_ids, means, units
 
 
 def document_cut(run: str | Path) -> float:
-    """Compute the threshold on mean scores that selects as many units of a run as ``dana weigh`` did.
+    """Compute the threshold on mean scores that selects as many units as ``dana weigh`` did.
 
     ``dana weigh`` selects segments with the whole pool known. For a stream of other documents this
     threshold is the closest rule; use it as ``below`` of :class:`DanaFilter`.
@@ -406,7 +432,8 @@ def document_cut(run: str | Path) -> float:
     weights = open_artifact(Path(run) / "weights", "weights", f"dana weigh {run}")
     if weights.manifest["depends_on"].get("scores") != scores.fingerprint:
         raise ConfigError(
-            f"{weights.path} was not made from {scores.path}; weigh these scores first: dana weigh {run}"
+            f"{weights.path} was not made from {scores.path}; "
+            f"weigh these scores first: dana weigh {run}"
         )
     units = weights.manifest["counts"]["units"]
     if units["selected"] == units["in"]:
@@ -422,19 +449,24 @@ def document_cut(run: str | Path) -> float:
     means = np.concatenate(means_of_tables)
     sizes = np.concatenate(sizes_of_tables)
     order = np.argsort(means, kind="stable")
-    selected_count = int(np.searchsorted(np.cumsum(sizes[order]), units["selected"], side="right"))
+    units_so_far = np.cumsum(sizes[order])
+    selected_count = int(np.searchsorted(units_so_far, units["selected"], side="right"))
     finite = int(np.isfinite(means).sum())
-    return float(means[order[min(max(1, selected_count), finite - 1)]])
+    place = min(max(1, selected_count), finite - 1)
+    return float(means[order[place]])
 
 
 def document_weights(folder: Path) -> pd.Series:
-    """Average the weights of each document; return them by a hash of its id, 16 bytes per document (48 while reading).
+    """Average the weights of each document.
 
-    The index is uint64, ascending. A pool of 10^8 documents has a collision of hashes with
-    probability 1 in 3,700.
+    Memory is 16 bytes per document, 48 while reading. A pool of 10^8 documents has a collision of
+    hashes with probability 1 in 3,700.
 
     Args:
         folder: Folder of weights.
+
+    Returns:
+        The mean weights by a hash of the document's id: the index is uint64, ascending.
 
     Raises:
         ArtifactError: If it holds no weights, or is damaged.
@@ -454,7 +486,10 @@ def document_weights(folder: Path) -> pd.Series:
 
 
 class DanaWords(WordTokenizer):  # type: ignore[misc]
-    """Word tokenizer with dana's rules for words and sentences, for datatrove's MinHash without spaCy."""
+    """Word tokenizer with dana's rules for words and sentences, for datatrove's MinHash.
+
+    It needs no spaCy.
+    """
 
     def __init__(self, language: str = "en") -> None:
         """Store the language, an ISO 639-1 code, which decides where sentences end."""

@@ -1,9 +1,10 @@
-"""Write scored documents on any fsspec file system, one part per task of a pipeline, and join the parts to a run.
+"""Write scored documents on any fsspec file system, one part per task, and join them to a run.
 
-Task 3 writes ``pool/part-00003.parquet`` (:data:`dana.core.schemas.DOCUMENTS`),
-``scores/part-00003.parquet`` (:data:`dana.core.schemas.SCORES`, one row group per shard) and last
-``tasks/00003.json``: the number of tasks, the selector's digest and the digests of both tables.
-Each file is written under a hidden name and renamed when complete. :func:`join_scores` joins them.
+A task is one of a pipeline. Task 3 writes ``pool/part-00003.parquet``
+(:data:`dana.core.schemas.DOCUMENTS`), ``scores/part-00003.parquet``
+(:data:`dana.core.schemas.SCORES`, one row group per shard) and last ``tasks/00003.json``: the
+number of tasks, the selector's digest and the digests of both tables. Each file is written under a
+hidden name and renamed when complete. :func:`join_scores` joins them.
 """
 
 import json
@@ -73,11 +74,8 @@ def as_folder(location: Any) -> DirFileSystem:
     """
     if isinstance(location, DirFileSystem):
         return location
-    fs, path = (
-        open_file_system(str(location))
-        if is_url(str(location))
-        else fsspec.url_to_fs(str(location))
-    )
+    open_location = open_file_system if is_url(str(location)) else fsspec.url_to_fs
+    fs, path = open_location(str(location))
     return DirFileSystem(path=path, fs=fs)
 
 
@@ -96,7 +94,7 @@ class PartWriter:
             aside = f"{table}/.part-{rank:05d}.parquet.{tag}"
             stream = _DigestStream(folder.open(aside, "wb"))
             writer = pq.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True)
-            self._files[_part_name(table, rank)] = aside, stream, writer
+            self._files[_part_name(table, rank)] = (aside, stream, writer)
 
     def add(self, documents: Sequence[Document], scores: pa.Table) -> None:
         """Write one shard as a row group of each table; nothing if it has no document."""
@@ -110,11 +108,13 @@ class PartWriter:
 
     def move(self) -> dict[str, str]:
         """Rename both files to their final names; return their digests by name."""
+        digests = {}
         for name, (aside, stream, writer) in self._files.items():
             writer.close()
             stream.close()
             self._folder.mv(aside, name)
-        return {name: stream.digest.hexdigest() for name, (_, stream, _) in self._files.items()}
+            digests[name] = stream.digest.hexdigest()
+        return digests
 
     def discard(self) -> None:
         """Remove the files that were not moved."""
@@ -130,7 +130,8 @@ class _DigestStream:
     """A file that computes the digest of the bytes that pyarrow writes."""
 
     def __init__(self, stream: Any) -> None:
-        self._stream, self.digest = stream, blake2b(digest_size=16)
+        self._stream = stream
+        self.digest = blake2b(digest_size=16)
 
     def write(self, content: Any) -> int:
         self.digest.update(content)
@@ -144,9 +145,10 @@ class _DigestStream:
 def target_part(
     folder: DirFileSystem, rank: int, tasks: int, selector: str, below: float | None = None
 ) -> Iterator[PartWriter]:
-    """Open the part of one task; it is complete when the block ends, and removed if the block raises.
+    """Open the part of one task.
 
-    Files of an earlier attempt of the same task are removed first.
+    It is complete when the block ends, and removed if the block raises. Files of an earlier attempt
+    of the same task are removed first.
 
     Args:
         folder: Folder of all parts, from :func:`as_folder`.
@@ -161,8 +163,11 @@ def target_part(
     writer = PartWriter(folder, rank)
     try:
         yield writer
-        record = {"format": FORMAT, "tasks": tasks, "selector": selector, "below": below}
-        record |= {
+        record = {
+            "format": FORMAT,
+            "tasks": tasks,
+            "selector": selector,
+            "below": below,
             "documents": writer.documents,
             "blank": writer.blank,
             "foreign": writer.foreign,
@@ -178,7 +183,11 @@ def target_part(
 
 def _larger(score: float | None, other: float | None) -> float | None:
     """Return the larger of two scores, of which one or both may be missing."""
-    return max((value for value in (score, other) if value is not None), default=None)
+    if score is None:
+        return other
+    if other is None:
+        return score
+    return max(score, other)
 
 
 def _part_name(table: str, rank: int) -> str:
@@ -191,26 +200,27 @@ def _record_name(rank: int) -> str:
 
 def _clear(folder: DirFileSystem, rank: int) -> None:
     """Remove the files of an earlier attempt of a task, its record first."""
-    paths = [_record_name(rank), *(_part_name(table, rank) for table in TABLES)]
-    for table, prefix in (
-        (TASKS, f".{rank:05d}.json."),
-        *((name, f".part-{rank:05d}.parquet.") for name in TABLES),
-    ):
-        paths += [
-            path for path in folder.ls(table, detail=False) if Path(path).name.startswith(prefix)
-        ]
+    paths = [_record_name(rank)]
+    prefixes = {TASKS: f".{rank:05d}.json."}  # of files that were not renamed
+    for table in TABLES:
+        paths.append(_part_name(table, rank))
+        prefixes[table] = f".part-{rank:05d}.parquet."
+    for name, prefix in prefixes.items():
+        for path in folder.ls(name, detail=False):
+            if Path(path).name.startswith(prefix):
+                paths.append(path)
     for path in paths:
         with suppress(FileNotFoundError):
             folder.rm_file(path)
 
 
 def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
-    """Join the parts of :class:`dana.scoring.engines.datatrove.DanaScore` to a run that ``dana weigh`` can read.
+    """Join the parts of ``DanaScore`` to a run that ``dana weigh`` can read.
 
-    The pool has one part per task, in order, so its shards are those that the tasks scored.
-    Documents are not deduplicated; do that in the pipeline, before scoring. The texts of all parts
-    are copied here; of a pool that is too large for that, let ``DanaScore(below=...)`` write only
-    the best.
+    They are those of :class:`dana.scoring.engines.datatrove.DanaScore`. The pool has one part per
+    task, in order, so its shards are those that the tasks scored. Documents are not deduplicated;
+    do that in the pipeline, before scoring. The texts of all parts are copied here; of a pool that
+    is too large for that, let ``DanaScore(below=...)`` write only the best.
 
     Args:
         parts: The step's ``output``: a path, a URL of fsspec, or such a file system.
@@ -236,40 +246,55 @@ def join_scores(parts: Any, run: str | Path, out: str | Path) -> Artifact:
     def copy_target(draft: Draft) -> None:
         manifest = shutil.ignore_patterns(Path(MANIFEST).name)
         shutil.copytree(target.path, draft.path, dirs_exist_ok=True, ignore=manifest)
-        draft.counts, draft.seeds = target.manifest["counts"], target.manifest["seeds"]
+        draft.counts = target.manifest["counts"]
+        draft.seeds = target.manifest["seeds"]
         draft.notes |= get_notes(target.manifest)
 
     make(Path(out) / "target", "target", target.manifest["depends_on"], copy_target)
-    pool = make(
-        Path(out) / "pool",
-        "pool",
-        {"parts": all_parts.digests("pool")},
-        all_parts.write_corpus,
-    )
+    pool_parts = {"parts": all_parts.digests("pool")}
+    pool = make(Path(out) / "pool", "pool", pool_parts, all_parts.write_corpus)
     depends_on = {
         **scores.manifest["depends_on"],
         "pool": pool.fingerprint,
         "parts": all_parts.digests("scores"),
     }
-    return make(
-        Path(out) / "scores",
-        "scores",
-        depends_on,
-        lambda draft: all_parts.write_scores(draft, scores),
-    )
+
+    def write(draft: Draft) -> None:
+        all_parts.write_scores(draft, scores)
+
+    return make(Path(out) / "scores", "scores", depends_on, write)
 
 
 def _read_records(folder: DirFileSystem) -> dict[int, dict[str, Any]]:
     """Read the records of finished tasks by rank; a damaged record counts as missing."""
+    if not folder.isdir(TASKS):
+        return {}
     records = {}
-    for path in folder.ls(TASKS, detail=False) if folder.isdir(TASKS) else []:
+    for path in folder.ls(TASKS, detail=False):
         name = Path(path).name
-        if not name.startswith(".") and name.endswith(".json"):
-            with suppress(ValueError):  # not JSON, or not a rank
-                record = json.loads(folder.cat_file(f"{TASKS}/{name}"))
-                if isinstance(record, dict) and record.keys() >= RECORD_KEYS:
-                    records[int(name.removesuffix(".json"))] = record
+        if name.startswith(".") or not name.endswith(".json"):
+            continue
+        with suppress(ValueError):  # not JSON, or not a rank
+            record = json.loads(folder.cat_file(f"{TASKS}/{name}"))
+            if isinstance(record, dict) and record.keys() >= RECORD_KEYS:
+                records[int(name.removesuffix(".json"))] = record
     return dict(sorted(records.items()))
+
+
+def _check_record(
+    location: str, rank: int, record: dict[str, Any], expected_record: dict[str, Any]
+) -> None:
+    """Check that a record is of its task, and of the pipeline and the selector of all others."""
+    if any(_part_name(table, rank) not in record["digests"] for table in TABLES):
+        raise ArtifactError(
+            f"{location}: record of another task, {', '.join(record['digests'])}; remove it"
+        )
+    for key, value in expected_record.items():
+        if record[key] != value:
+            raise ArtifactError(
+                f"{location}: expected {key} {value}, got {record[key]}; "
+                "write one pipeline's output, by one selector, to one folder"
+            )
 
 
 @dataclass(frozen=True)
@@ -286,7 +311,9 @@ class _Parts:
 
     @classmethod
     def open(cls, folder: DirFileSystem, scores: Artifact) -> "_Parts":
-        """Read the records of all tasks; they must be of one pipeline and of the selector of `scores`.
+        """Read the records of all tasks.
+
+        They must be of one pipeline and of the selector of `scores`.
 
         Raises:
             ArtifactError: Names a task that is missing or of another pipeline.
@@ -294,40 +321,33 @@ class _Parts:
         records = with_retries(lambda: _read_records(folder), folder.path, AGAIN)
         if not records:
             raise ArtifactError(
-                f"{folder.path}: no scored parts here ({TASKS}/ is empty); DanaScore writes its output"
+                f"{folder.path}: no scored parts here ({TASKS}/ is empty); "
+                "DanaScore writes its output"
             )
+        saved_selector = (scores.path / LEARNED / SAVED).read_text(encoding="utf-8")
+        tasks = max(record["tasks"] for record in records.values())
         expected_record = {
             "format": FORMAT,
-            "tasks": max(record["tasks"] for record in records.values()),
+            "tasks": tasks,
+            "below": records[min(records)]["below"],
+            "selector": json.loads(saved_selector)["digest"],
         }
-        expected_record["below"] = records[min(records)]["below"]
-        expected_record["selector"] = json.loads(
-            (scores.path / LEARNED / SAVED).read_text(encoding="utf-8")
-        )["digest"]
         for rank, record in records.items():
-            location = f"{folder.path}/{_record_name(rank)}"
-            if any(_part_name(table, rank) not in record["digests"] for table in TABLES):
-                raise ArtifactError(
-                    f"{location}: record of another task, {', '.join(record['digests'])}; remove it"
-                )
-            for key, value in expected_record.items():
-                if record[key] != value:
-                    differs = f"{location}: expected {key} {value}, got {record[key]}"
-                    raise ArtifactError(
-                        f"{differs}; write one pipeline's output, by one selector, to one folder"
-                    )
-        if missing := sorted({*range(expected_record["tasks"])} - {*records}):
-            problem = f"{len(missing)} of {expected_record['tasks']} tasks are not done, the first is {missing[0]}"
+            _check_record(f"{folder.path}/{_record_name(rank)}", rank, record, expected_record)
+        missing = sorted({*range(tasks)} - {*records})
+        if missing:
             raise ArtifactError(
-                f"{folder.path}: {problem}; start the pipeline again to finish them"
+                f"{folder.path}: {len(missing)} of {tasks} tasks are not done, the first is "
+                f"{missing[0]}; start the pipeline again to finish them"
             )
         return cls(folder, [*records.values()])
 
     def digests(self, table: str) -> list[str]:
         """Return the digests of the parts of ``pool`` or ``scores``, in order."""
-        return [
-            record["digests"][_part_name(table, rank)] for rank, record in enumerate(self.records)
-        ]
+        digests = []
+        for rank, record in enumerate(self.records):
+            digests.append(record["digests"][_part_name(table, rank)])
+        return digests
 
     def write_corpus(self, draft: Draft) -> None:
         """Copy the documents of every task and count them."""
@@ -380,9 +400,8 @@ class _Parts:
         """Copy a part to a local path and verify its digest."""
         name = _part_name(table, rank)
         url = f"{self.folder.path}/{name}"
-        again = (
-            f"to run task {rank} again, remove completions/{rank:05d} of the executor's logging_dir"
-        )
+        completion = f"completions/{rank:05d} of the executor's logging_dir"
+        again = f"to run task {rank} again, remove {completion}"
 
         def copy() -> None:
             try:

@@ -33,7 +33,8 @@ log = get_logger(__name__)
 
 PIECES = "pieces"  # sample of pool text on which selectors are compared
 RIDGE = 0.01  # penalty on unequal weights; results hardly change between 0.001 and 0.1
-NEAR = 0.01  # lead in average precision that a single selector needs over the fusion, an encoder over none
+# Lead in average precision that a single selector needs over the fusion, an encoder over none.
+NEAR = 0.01
 LEAST = 0.02  # smallest weight in the fusion
 FUSION = "fusion"
 WORDS = ["moore_lewis", "lexical"]  # compared by default where no vectors are installed
@@ -68,8 +69,8 @@ class FittedAuto(FittedSelector):
 class AutoSelector(Selector):
     """Selector that scores with the best of several selectors, or with their fusion.
 
-    Every candidate is cross-validated over groups of the target's documents, against pieces of
-    pool documents that it was not fitted on (:func:`held_out_scores`). The choice is by average
+    Every candidate is cross-validated over groups of the target's documents, against pieces of pool
+    documents that it was not fitted on (:func:`held_out_scores`). The choice is by average
     precision (:func:`choose_selector`); the best one is then fitted on the whole task.
 
     Attributes:
@@ -95,12 +96,10 @@ class AutoSelector(Selector):
 
     @property
     def _specs(self) -> list[str]:
-        specs = self.selectors.split("+")
-        return (
-            WORDS
-            if self.selectors == AutoSelector.selectors and not has_vectors(self.context.encoder)
-            else specs
-        )
+        is_default = self.selectors == AutoSelector.selectors
+        if is_default and not has_vectors(self.context.encoder):
+            return WORDS
+        return self.selectors.split("+")
 
     @cached_property
     def _fusion(self) -> FusionSelector:
@@ -115,7 +114,10 @@ class AutoSelector(Selector):
         return self._fusion.takes
 
     def samples(self, target_units: int) -> Mapping[str, int]:
-        """Return the samples of a cross-fitted fusion of all candidates, and ``pieces`` to compare on."""
+        """Return the samples of a cross-fitted fusion of all candidates, and ``pieces``.
+
+        Candidates are compared on the latter.
+        """
         return {**self._fusion.samples(target_units), PIECES: PIECE_UNITS}
 
     def runs(self) -> Mapping[str, int]:
@@ -123,12 +125,8 @@ class AutoSelector(Selector):
 
     def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> FittedAuto:
         """Compare the candidates, log the comparison and its reason, and fit the best one."""
-        require(
-            len(target) >= MIN_TARGET_UNITS,
-            "target",
-            f"{len(target)} units",
-            f"at least {MIN_TARGET_UNITS} to choose by",
-        )
+        allowed = f"at least {MIN_TARGET_UNITS} to choose by"
+        require(len(target) >= MIN_TARGET_UNITS, "target", f"{len(target)} units", allowed)
         if self._specs is WORDS:
             log.warning(
                 "selector  by words: vectors of %s need pip install 'dana-lm[offline]'",
@@ -144,13 +142,11 @@ class AutoSelector(Selector):
         log.info("selectors on held-out target text\n%s", text)
         log.info("selector  %s", reason)
         best = create_selector(spec, self.context)
-        sample_sizes = best.samples(len(target))
-        model = best.fit(
-            target, {name: pool[name].first(size) for name, size in sample_sizes.items()}, seed
-        )
-        return FittedAuto(
-            spec, model, {"choice": {"chosen": spec, "reason": reason, "candidates": rows}}
-        )
+        sizes = best.samples(len(target))
+        samples = {name: pool[name].first(size) for name, size in sizes.items()}
+        model = best.fit(target, samples, seed)
+        choice = {"chosen": spec, "reason": reason, "candidates": rows}
+        return FittedAuto(spec, model, {"choice": choice})
 
     def load(self, folder: Path) -> FittedAuto:
         record = read_json(folder / "selector.json")
@@ -159,10 +155,9 @@ class AutoSelector(Selector):
 
     def identity(self) -> dict[str, Any]:
         """Return the parameters and the candidates' identities."""
-        candidates = [
-            {**candidate.identity(), "code": origin_of(candidate)}
-            for candidate in self._candidates(self.context)
-        ]
+        candidates = []
+        for candidate in self._candidates(self.context):
+            candidates.append({**candidate.identity(), "code": origin_of(candidate)})
         numbers = {name: getattr(self, name) for name in ("folds", "prevalence", "gamma")}
         return {"selector": "AutoSelector", **numbers, "candidates": candidates}
 
@@ -210,16 +205,15 @@ def texts_to_compare(
         DataError: If the pool has too few documents for two halves.
     """
     pieces = pieces_of(target, target_groups(target), gamma)
-    half = {name: half_of(sample, seed) for name, sample in pool.items()}
-    samples = {
-        name: sample.rows(np.flatnonzero(half[name] == 0))
-        for name, sample in pool.items()
-        if name != PIECES
-    }
-    others = pool[PIECES].rows(np.flatnonzero(half[PIECES] == 1))
+    samples = {}
+    for name, sample in pool.items():
+        if name != PIECES:
+            samples[name] = sample.rows(np.flatnonzero(half_of(sample, seed) == 0))
+    others = pool[PIECES].rows(np.flatnonzero(half_of(pool[PIECES], seed) == 1))
     if len(others) < 2 or not all(map(len, samples.values())):
         raise DataError(
-            "the pool has too few documents to compare selectors; choose one yourself: --selector lexical"
+            "the pool has too few documents to compare selectors; "
+            "choose one yourself: --selector lexical"
         )
     cut = match_lengths(pieces_of(others, others.document_numbers, gamma), pieces.lengths, seed)
     return ComparedTexts(pieces, cut, samples)
@@ -228,7 +222,9 @@ def texts_to_compare(
 def held_out_scores(
     selector: Selector, texts: ComparedTexts, fold: np.ndarray, root: int
 ) -> HeldOutScores:
-    """Score every target piece with the fit that excluded it, standardised by that fit's pool scores.
+    """Score every target piece with the fit that excluded it.
+
+    Scores are standardised by those of the pool by the same fit.
 
     Args:
         selector: Selector in a context that remembers vectors.
@@ -239,29 +235,36 @@ def held_out_scores(
     Returns:
         Scores; those of pool pieces are averaged over the fits.
     """
-    target, pool = texts.target, texts.pool
-    samples = {
-        name: texts.samples[name].first(size)
-        for name, size in selector.samples(len(target.units)).items()
-    }
-    target_scores, pool_scores = np.zeros(len(target.units)), np.zeros(len(pool.units))
+    target = texts.target
+    pool = texts.pool
+    sizes = selector.samples(len(target.units))
+    samples = {name: texts.samples[name].first(size) for name, size in sizes.items()}
+    target_scores = np.zeros(len(target.units))
+    pool_scores = np.zeros(len(pool.units))
     folds = int(fold.max()) + 1
     for number in range(folds):
-        inside, outside = (
-            np.flatnonzero((fold[target.of] == number) == side) for side in (False, True)
-        )
-        model = selector.fit(
-            target.units.rows(inside), samples, derive_seed(root, "ranking", "candidate", number)
-        )
+        is_held_out = fold[target.of] == number
+        inside = np.flatnonzero(~is_held_out)
+        outside = np.flatnonzero(is_held_out)
+        fit_seed = derive_seed(root, "ranking", "candidate", number)
+        model = selector.fit(target.units.rows(inside), samples, fit_seed)
         scores = model.score(pool.units)
-        mean, std = scores.mean(), scores.std() or 1.0
+        mean = scores.mean()
+        std = scores.std() or 1.0
         target_scores[outside] = (model.score(target.units.rows(outside)) - mean) / std
         pool_scores += (scores - mean) / std / folds
     return HeldOutScores(target.means(target_scores), pool.means(pool_scores))
 
 
+def _side_by_side(candidates: Sequence[HeldOutScores]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores of target and of pool pieces, each of shape (pieces, selectors)."""
+    target = np.stack([candidate.target for candidate in candidates], 1)
+    pool = np.stack([candidate.pool for candidate in candidates], 1)
+    return target, pool
+
+
 def fused_scores(candidates: Sequence[HeldOutScores], fold: np.ndarray, root: int) -> HeldOutScores:
-    """Sum the selectors' scores, weighting the pieces of each fold by stacking weights of the other folds.
+    """Sum the selectors' scores, with weights for each fold that come from the other folds.
 
     Args:
         candidates: Scores of each selector.
@@ -269,25 +272,23 @@ def fused_scores(candidates: Sequence[HeldOutScores], fold: np.ndarray, root: in
             as many folds.
         root: Root seed.
     """
-    target, pool = (
-        np.stack([getattr(candidate, side) for candidate in candidates], 1)
-        for side in ("target", "pool")
-    )
+    target, pool = _side_by_side(candidates)
     folds = int(fold.max()) + 1
     pool_fold = generator(root, "ranking", "stacking").permutation(len(pool)) % folds
-    target_scores, pool_scores = np.zeros(len(target)), np.zeros(len(pool))
+    target_scores = np.zeros(len(target))
+    pool_scores = np.zeros(len(pool))
     for number in range(folds):
-        weights = stacking_weights(target[fold != number], pool[pool_fold != number])[0]
+        weights, _, _ = stacking_weights(target[fold != number], pool[pool_fold != number])
         target_scores[fold == number] = target[fold == number] @ weights
         pool_scores[pool_fold == number] = pool[pool_fold == number] @ weights
     return HeldOutScores(target_scores, pool_scores)
 
 
 def stacking_weights(target: np.ndarray, pool: np.ndarray) -> tuple[np.ndarray, float, float]:
-    """Fit a logistic regression of target against pool text, with weights shrunk towards equal weights.
+    """Fit a logistic regression of target against pool text.
 
-    Minimises the mean logistic loss, both classes of equal weight, plus RIDGE · Σ (w_k - mean w)².
-    With little text the weights stay near equal.
+    Its weights are shrunk towards equal weights: it minimises the mean logistic loss, both classes
+    of equal weight, plus RIDGE · Σ (w_k - mean w)². With little text the weights stay near equal.
 
     Args:
         target: Scores of target pieces, shape (pieces, selectors); higher = more foreign.
@@ -299,7 +300,8 @@ def stacking_weights(target: np.ndarray, pool: np.ndarray) -> tuple[np.ndarray, 
         weighted sum.
 
     References:
-        Wolpert 1992, Stacked generalization. Breiman 1996, Stacked regressions (weights not negative).
+        Wolpert 1992, Stacked generalization. Breiman 1996, Stacked regressions (weights not
+        negative).
     """
     from scipy.optimize import minimize
     from scipy.special import expit
@@ -310,7 +312,8 @@ def stacking_weights(target: np.ndarray, pool: np.ndarray) -> tuple[np.ndarray, 
     count = rows.shape[1]
 
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        weights, intercept = parameters[:-1], parameters[-1]
+        weights = parameters[:-1]
+        intercept = parameters[-1]
         margin = sign * (rows @ weights + intercept)
         slope = -share * sign * expit(-margin)
         apart = weights - weights.mean()
@@ -318,18 +321,19 @@ def stacking_weights(target: np.ndarray, pool: np.ndarray) -> tuple[np.ndarray, 
         return value, np.append(rows.T @ slope + 2 * RIDGE * apart, slope.sum())
 
     bounds = [(0.0, None)] * count + [(None, None)]
-    solution = minimize(
-        loss, np.append(np.ones(count), 0.0), jac=True, bounds=bounds, method="L-BFGS-B"
-    ).x
+    start = np.append(np.ones(count), 0.0)
+    solution = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x
     total = float(solution[:-1].sum())
-    weights = solution[:-1] / total if total > 1e-6 else np.full(count, 1 / count)
+    weights = np.full(count, 1 / count)
+    if total > 1e-6:
+        weights = solution[:-1] / total
     return weights, total, float(solution[-1])
 
 
 # One selector's row, over pieces of held-out target and pool text: name (`fusion` for the weighted
 # sum of all); average precision at the prevalence, with a 95 % interval by a bootstrap over
-# documents; recall (share of target pieces below the 5 % and the 20 % quantile of the those of the pool);
-# AUROC; weight in the fusion, None for the fusion itself.
+# documents; recall (share of target pieces below the 5 % and the 20 % quantile of those of the
+# pool); AUROC; weight in the fusion, None for the fusion itself.
 Row = dict[str, Any]
 
 
@@ -364,24 +368,19 @@ def choose_selector(
     """
     fold = folds_of(texts.target.groups, folds, derive_seed(seed, "ranking", "folds", 0))
     candidates = [held_out_scores(selector, texts, fold, seed) for selector in selectors]
-    sides = (
-        np.stack([getattr(candidate, side) for candidate in candidates], 1)
-        for side in ("target", "pool")
-    )
-    weights = stacking_weights(*sides)[0]
+    target, pool = _side_by_side(candidates)
+    weights, _, _ = stacking_weights(target, pool)
+    rows = []
+    cheap = []  # specs of the selectors that need no encoder
+    for spec, selector, scores, weight in zip(specs, selectors, candidates, weights, strict=True):
+        rows.append(_row(spec, scores, float(weight), texts, prevalence, seed))
+        if "encoder" not in selector.takes:
+            cheap.append(spec)
     if len(candidates) > 1:
-        candidates.append(fused_scores(candidates, fold, seed))
-    shares = [*map(float, weights), None]
-    rows = [
-        _row(name, candidate, share, texts, prevalence, seed)
-        for name, candidate, share in zip([*specs, FUSION], candidates, shares, strict=False)
-    ]
-    cheap = [
-        spec
-        for spec, selector in zip(specs, selectors, strict=True)
-        if "encoder" not in selector.takes
-    ]
-    return rows, *_choose(rows, specs, weights, cheap)
+        fusion = fused_scores(candidates, fold, seed)
+        rows.append(_row(FUSION, fusion, None, texts, prevalence, seed))
+    spec, reason = _choose(rows, specs, weights, cheap)
+    return rows, spec, reason
 
 
 def _row(
@@ -392,19 +391,23 @@ def _row(
     prevalence: float,
     seed: int,
 ) -> Row:
+    """Measure how the scores of a selector, or of the fusion, separate target from pool text."""
     from sklearn.metrics import roc_auc_score
 
-    groups = texts.target.groups, texts.pool.groups
-    ap = average_precisions(
-        scores.target, scores.pool, groups, prevalence, derive_seed(seed, "ranking", "bootstrap")
-    )
+    groups = (texts.target.groups, texts.pool.groups)
+    ap_seed = derive_seed(seed, "ranking", "bootstrap")
+    ap = average_precisions(scores.target, scores.pool, groups, prevalence, ap_seed)
     low, high = percentile_interval(ap[1:])
     is_target = np.repeat([1, 0], [scores.target.size, scores.pool.size])
+    relevance = -np.concatenate([scores.target, scores.pool])
     return {
-        **{"name": name, "ap": float(ap[0]), "ap_low": low, "ap_high": high},
+        "name": name,
+        "ap": float(ap[0]),
+        "ap_low": low,
+        "ap_high": high,
         "recall_5": recalls_at(scores.target, scores.pool, 0.05),
         "recall_20": recalls_at(scores.target, scores.pool, 0.2),
-        "auroc": float(roc_auc_score(is_target, -np.concatenate([scores.target, scores.pool]))),
+        "auroc": float(roc_auc_score(is_target, relevance)),
         "weight": weight,
     }
 
@@ -417,22 +420,30 @@ def _choose(
     near = [row for row in rows if row["ap"] >= best["ap"] - NEAR]
     if near[-1]["name"] == FUSION:
         choice = near[-1]
-        pairs = [
-            (part, weight) for part, weight in zip(specs, weights, strict=True) if weight >= LEAST
-        ]
-        parts, shares = (
-            "+".join(part for part, _ in pairs),
-            "+".join(f"{weight:.3f}" for _, weight in pairs),
-        )
-        spec = f"{FUSION}:parts={parts},weights={shares}"
-        name = f"the fusion of {', '.join(f'{part} ({weight:.0%})' for part, weight in pairs)}"
+        spec, name = _describe_fusion(specs, weights)
     else:
         choice = next((row for row in near if row["name"] in cheap), best)
-        spec = name = choice["name"]
+        spec = choice["name"]
+        name = spec
     reason = f"{name} has average precision {choice['ap']:.3f}"
-    other = max((row for row in rows if row is not choice), key=lambda row: row["ap"], default=None)
-    if other is not None:
+    others = [row for row in rows if row is not choice]
+    if others:
+        other = max(others, key=lambda row: row["ap"])
         reason += f"; the best other one, {other['name']}, {other['ap']:.3f}"
         if other["ap"] > choice["ap"]:
             reason += f": a difference of at most {NEAR} does not count"
     return spec, reason
+
+
+def _describe_fusion(specs: Sequence[str], weights: np.ndarray) -> tuple[str, str]:
+    """Return the spec of a fusion, and a description; parts of little weight are left out."""
+    parts = []
+    shares = []
+    descriptions = []
+    for part, weight in zip(specs, weights, strict=True):
+        if weight >= LEAST:
+            parts.append(part)
+            shares.append(f"{weight:.3f}")
+            descriptions.append(f"{part} ({weight:.0%})")
+    spec = f"{FUSION}:parts={'+'.join(parts)},weights={'+'.join(shares)}"
+    return spec, f"the fusion of {', '.join(descriptions)}"

@@ -54,7 +54,8 @@ class RankingTexts:
     Attributes:
         context: Context of the selectors; it holds the vectors.
         target: Target units to fit on and to hold out.
-        groups: Group of each target unit, int64 of shape (target units,); a group is held out together.
+        groups: Group of each target unit, int64 of shape (target units,); a group is held out
+            together.
         samples: Pool samples by name.
         draws: Bootstrap counts (:func:`dana.scoring.ranking.measures.bootstrap_counts`).
     """
@@ -98,19 +99,10 @@ def texts_to_rank(
             f"{MIN_TARGET_UNITS}, some of which it holds out"
         )
     groups = target_groups(units)
-    all_sizes: dict[str, int] = {"geometry": GEOMETRY_SAMPLE}
-    for spec in settings.specs():
-        all_sizes.update(
-            DetectorSelector(spec, pool_share=selection.pool_share).samples(len(units))
-        )
-    # The samples of the fit come first, so that they equal those of ``dana score``.
-    order = ("contamination", "geometry", "background")
-    sizes: dict[str, int] = {name: all_sizes[name] for name in order if name in all_sizes}
-    sizes["negatives"] = round(len(units) * HELD_OUT) if settings.protocol == "paper" else NEGATIVES
-    seeds = {name: derive_seed(selection.seed, "general", name) for name in sizes}
-    samples = draw(
-        pool.units(selection), {name: (seeds[name], size) for name, size in sizes.items()}
-    )
+    requests = {}
+    for name, size in _sample_sizes(len(units), selection, settings).items():
+        requests[name] = (derive_seed(selection.seed, "general", name), size)
+    samples = draw(pool.units(selection), requests)
     fewest = min(map(len, samples.values()))
     require(fewest >= 2, "pool", f"{fewest} units left for a sample", "a pool with more units")
     context = RememberedContext.from_context(selection.context(""))
@@ -124,8 +116,28 @@ def texts_to_rank(
     return RankingTexts(context, units, groups, samples, draws)
 
 
+def _sample_sizes(
+    target_units: int, selection: Selection, settings: RankSettings
+) -> dict[str, int]:
+    """Return the size of each pool sample by name, in the order in which they are drawn."""
+    sizes_of_fit: dict[str, int] = {"geometry": GEOMETRY_SAMPLE}
+    for spec in settings.specs():
+        selector = DetectorSelector(spec, pool_share=selection.pool_share)
+        sizes_of_fit.update(selector.samples(target_units))
+    # The samples of the fit come first, so that they equal those of ``dana score``.
+    order = ("contamination", "geometry", "background")
+    sizes = {name: sizes_of_fit[name] for name in order if name in sizes_of_fit}
+    sizes["negatives"] = NEGATIVES
+    if settings.protocol == "paper":
+        sizes["negatives"] = round(target_units * HELD_OUT)
+    return sizes
+
+
 def detector_origins(specs: Sequence[str]) -> dict[str, Any]:
-    """Return class and version of each detector, for a fingerprint; see :func:`dana.core.registry.origin_of`."""
+    """Return class and version of each detector, for a fingerprint.
+
+    See :func:`dana.core.registry.origin_of`.
+    """
     return {spec: DetectorSelector(spec).detector_origin for spec in specs}
 
 
@@ -154,9 +166,8 @@ def compare_detectors(
     replicates: dict[str, np.ndarray] = {}
     errors = settings.broken()
     for spec in monitor(specs, what="ranking", unit="detectors", total=len(specs)):
-        selector = DetectorSelector(
-            context=replace(texts.context, detector=spec)
-        )  # as dana score deploys it
+        # As dana score deploys it.
+        selector = DetectorSelector(context=replace(texts.context, detector=spec))
         if by_unit:
             selector = replace(selector, pool_share=0.0)  # section 3.1 fits on the task alone
         try:
@@ -176,10 +187,9 @@ def compare_detectors(
     if by_unit:
         return rows, choose_by_f1(candidates), errors
     if rows[0]["recall_low"] <= budget:
-        chance = "no detector separates the task from this pool"
         log.warning(
-            "ranking   %s: recall at a budget of %g is %.2f, as by chance",
-            chance,
+            "ranking   no detector separates the task from this pool: "
+            "recall at a budget of %g is %.2f, as by chance",
             budget,
             rows[0]["recall"],
         )
@@ -195,45 +205,50 @@ def _over_folds(
     budget: float,
     root: int,
 ) -> tuple[Row, np.ndarray]:
-    """Cross-validate a detector over groups of documents, in protocol ``paper`` over tenths of the units.
+    """Cross-validate a detector over groups of documents.
+
+    In protocol ``paper`` it is over tenths of the units.
 
     Returns:
         Its row, and its recall on every replicate, which is empty in protocol ``paper``.
     """
-    folds, runs, seconds = [], [], []
-    by_unit, negatives = settings.protocol == "paper", texts.samples["negatives"]
-    groups, count = (
-        (np.arange(len(texts.target)), round(1 / HELD_OUT))
-        if by_unit
-        else (texts.groups, settings.folds)
-    )
+    by_unit = settings.protocol == "paper"
+    negatives = texts.samples["negatives"]
+    groups = texts.groups
+    count = settings.folds
+    if by_unit:
+        groups = np.arange(len(texts.target))
+        count = round(1 / HELD_OUT)
+    folds: list[Fold] = []
+    runs: list[tuple[float, float, float]] = []
+    seconds: list[tuple[float, float]] = []
     for seed in range(settings.seeds):
-        fold = folds_of(groups, count, derive_seed(root, "ranking", "folds", seed))
-        of_seed = []
-        for number in range(int(fold.max()) + 1):
-            inside, outside = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        fold_of = folds_of(groups, count, derive_seed(root, "ranking", "folds", seed))
+        folds_of_seed = []
+        for number in range(int(fold_of.max()) + 1):
+            inside = np.flatnonzero(fold_of != number)
+            outside = np.flatnonzero(fold_of == number)
+            parts = (texts.target.rows(outside), negatives)
             fit_seed = derive_seed(root, "ranking", "detector", seed, number)
-            scores, spent = _fit_and_score(
-                selector, texts, inside, (texts.target.rows(outside), negatives), fit_seed
-            )
-            of_seed.append(Fold(outside, *scores))
+            scores, spent = _fit_and_score(selector, texts, inside, parts, fit_seed)
+            folds_of_seed.append(Fold(outside, *scores))
             seconds.append(spent)
-        folds += of_seed
-        runs += separations(of_seed, settings.prevalence)
+        folds += folds_of_seed
+        runs += separations(folds_of_seed, settings.prevalence)
     row = summarise(runs, [fold.pool for fold in folds], seconds)
-    row |= against_chance(
-        folds, texts.groups, np.array(negatives.doc_ids), negatives.ends - negatives.starts
-    )
+    lengths = negatives.ends - negatives.starts
+    row |= against_chance(folds, texts.groups, np.array(negatives.doc_ids), lengths)
     if by_unit:
         return row, np.empty(0)
     recall = recalls(folds, texts.draws, budget)
     low, high = percentile_interval(recall[1:])
-    return {
+    recall_columns = {
         "recall": float(recall[0]),
         "recall_low": low,
         "recall_high": high,
         "tied": False,
-    } | row, recall
+    }
+    return {**recall_columns, **row}, recall
 
 
 def _fit_and_score(
@@ -243,10 +258,13 @@ def _fit_and_score(
     parts: Sequence[Units],
     seed: int,
 ) -> tuple[list[np.ndarray], tuple[float, float]]:
-    """Fit on some rows of the task and score `parts`; return the scores and the seconds of fitting and scoring."""
-    pool = {
-        name: texts.samples[name].first(size) for name, size in selector.samples(rows.size).items()
-    }
+    """Fit on some rows of the task and score `parts`.
+
+    Returns:
+        The scores, and the seconds of fitting and of scoring.
+    """
+    sizes = selector.samples(rows.size)
+    pool = {name: texts.samples[name].first(size) for name, size in sizes.items()}
     began = time.perf_counter()
     model = selector.fit(texts.target.rows(rows), pool, seed)
     ready = time.perf_counter()
@@ -259,7 +277,7 @@ def summarise(
     pool: Sequence[np.ndarray],
     seconds: Sequence[tuple[float, float]],
 ) -> Row:
-    """Average one detector's fits; the standard deviation of F1 has ddof 1 and is 0 with one fit.
+    """Average one detector's fits; the standard deviation of F1 has ddof 1, and is 0 with one fit.
 
     Args:
         runs: F1, AUROC and average precision of each fit.
@@ -268,46 +286,50 @@ def summarise(
     """
     f1, auroc, ap = zip(*runs, strict=True)
     fit_s, score_s = map(fmean, zip(*seconds, strict=True))
-    spread = stdev(f1) if len(f1) > 1 else 0.0
-    means = {
+    return {
         "f1_mean": fmean(f1),
-        "f1_std": spread,
+        "f1_std": stdev(f1) if len(f1) > 1 else 0.0,
         "auroc_mean": fmean(auroc),
         "ap_mean": fmean(ap),
+        "stability": stability(pool),
+        "fit_s": fit_s,
+        "score_s": score_s,
     }
-    return {**means, "stability": stability(pool), "fit_s": fit_s, "score_s": score_s}
 
 
 def choose_by_f1(rows: Sequence[Row]) -> str:
-    """Choose by the paper's rule: the highest mean F1, then the higher AUROC, then the first name."""
-    return max(
-        sorted(rows, key=lambda row: row["name"]),
-        key=lambda row: (row["f1_mean"], row["auroc_mean"]),
-    )["name"]
+    """Choose by the paper's rule: the highest mean F1, then the highest AUROC, then by name."""
+    by_name = sorted(rows, key=lambda row: row["name"])
+    best = max(by_name, key=lambda row: (row["f1_mean"], row["auroc_mean"]))
+    return best["name"]
 
 
 def within_one_error(replicates: Mapping[str, np.ndarray]) -> dict[str, bool]:
-    """Test which recalls are within one standard error of the best, by the bootstrap of the paired difference.
+    """Test which recalls are within one standard error of the best.
+
+    The error is that of the paired difference, by the bootstrap.
 
     Args:
         replicates: Recalls of :func:`recalls` by detector, over the same replicates.
 
     References:
-        Breiman, Friedman, Olshen and Stone 1984, Classification and regression trees, section 3.4.3 (the 1 SE rule).
+        Breiman, Friedman, Olshen and Stone 1984, Classification and regression trees, section 3.4.3
+        (the 1 SE rule).
     """
     best = max(replicates.values(), key=lambda recall: recall[0])
-    return {
-        name: bool(best[0] - values[0] <= np.std((best - values)[1:], ddof=1))
-        for name, values in replicates.items()
-    }
+    is_near = {}
+    for name, values in replicates.items():
+        differences = best - values
+        is_near[name] = bool(differences[0] <= np.std(differences[1:], ddof=1))
+    return is_near
 
 
 def choose_by_recall(rows: Sequence[Row]) -> str:
-    """Choose the stablest detector within one standard error of the best recall, then the best, then the first name.
+    """Choose the stablest detector within one standard error of the best recall.
 
-    Stability is rounded to two decimals. Time is ignored, because it differs from run to run.
+    Of several, it is the one with the best recall, then the first name. Stability is rounded to two
+    decimals. Time is ignored, because it differs from run to run.
     """
-    candidates = sorted((row for row in rows if row["tied"]), key=lambda row: row["name"])
-    return max(candidates, key=lambda row: (round(row["stability"] or 0.0, 2), row["recall"]))[
-        "name"
-    ]
+    by_name = sorted((row for row in rows if row["tied"]), key=lambda row: row["name"])
+    best = max(by_name, key=lambda row: (round(row["stability"] or 0.0, 2), row["recall"]))
+    return best["name"]

@@ -1,7 +1,8 @@
-"""Deal units into folds that keep near-duplicate documents together, and cut documents into pieces of γ units.
+"""Deal units into folds, and cut documents into pieces of γ units.
 
-Units of one document resemble each other, and relation data repeats a sentence with other entity
-marks, so a split by unit would test a detector on text it was fitted on.
+Folds keep near-duplicate documents together. Units of one document resemble each other, and
+relation data repeats a sentence with other entity marks, so a split by unit would test a detector
+on text it was fitted on.
 
 Pieces are runs of consecutive units. Selection takes segments of documents, so selectors are
 compared by mean scores of pieces. Pool pieces get the lengths of the target's, because the mean of
@@ -49,19 +50,18 @@ def groups_of(texts: Sequence[str], documents: Sequence[Hashable]) -> np.ndarray
     sizes = np.diff(shingles.indptr)
     left, right = overlap.coords
     alike = overlap.data >= ALIKE * np.minimum(sizes[left], sizes[right])
-    links = csr_array(
-        (np.ones(alike.sum()), (left[alike], right[alike])), shape=(len(rows), len(rows))
-    )
+    ones = np.ones(alike.sum())
+    links = csr_array((ones, (left[alike], right[alike])), shape=(len(rows), len(rows)))
     _, labels = connected_components(links, directed=False)  # in order of first appearance
-    number = dict(zip(rows, labels, strict=True))
-    return np.array([number[document] for document in documents], dtype=np.int64)
+    group_of = dict(zip(rows, labels, strict=True))
+    return np.array([group_of[document] for document in documents], dtype=np.int64)
 
 
 def stretches(groups: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Cut a group that holds more than half of the units into ten stretches of consecutive units, with a warning.
+    """Cut a group that holds more than half of the units into ten stretches, with a warning.
 
-    A task of one long document has no second one to hold out. Stretches of one text resemble each
-    other, so measurements over them are optimistic.
+    A stretch is of consecutive units. A task of one long document has no second one to hold out.
+    Stretches of one text resemble each other, so measurements over them are optimistic.
 
     Args:
         groups: Group of each unit, shape (units,), from :func:`groups_of`.
@@ -72,18 +72,22 @@ def stretches(groups: np.ndarray, order: np.ndarray) -> np.ndarray:
     if sizes[largest] <= groups.size / 2:
         return groups
     log.warning(
-        "ranking   most of the task is one document, or near duplicates of one; stretches of it are held out, "
-        "so the numbers are optimistic"
+        "ranking   most of the task is one document, or near duplicates of one; "
+        "stretches of it are held out, so the numbers are optimistic"
     )
     inside = np.flatnonzero(groups == largest)
     inside = inside[np.argsort(order[inside], kind="stable")]
     cut = groups.copy()
     cut[inside] = groups.max() + 1 + np.arange(inside.size) * STRETCHES // inside.size
-    return np.unique(cut, return_inverse=True)[1]
+    _, numbers = np.unique(cut, return_inverse=True)
+    return numbers
 
 
 def target_groups(target: Units) -> np.ndarray:
-    """Group a target's units that must be held out together; see :func:`groups_of` and :func:`stretches`."""
+    """Group a target's units that must be held out together.
+
+    See :func:`groups_of` and :func:`stretches`.
+    """
     positions = np.argsort(np.lexsort((target.numbers, target.owners)))
     return stretches(groups_of(target.texts, target.document_numbers.tolist()), positions)
 
@@ -103,9 +107,9 @@ def folds_of(groups: np.ndarray, count: int, seed: int) -> np.ndarray:
     random_order = generator(seed, "folds").permutation(sizes.size)
     load = np.zeros(count, dtype=np.int64)
     fold = np.empty(sizes.size, dtype=np.int64)
-    for group in random_order[
-        np.argsort(-sizes[random_order], kind="stable")
-    ]:  # the largest first evens out the loads
+    # The largest first evens out the loads.
+    by_size = random_order[np.argsort(-sizes[random_order], kind="stable")]
+    for group in by_size:
         fold[group] = load.argmin()
         load[fold[group]] += sizes[group]
     return fold[groups]
@@ -149,14 +153,16 @@ def pieces_of(units: Units, groups: np.ndarray, gamma: int) -> Pieces:
     """
     document = units.document_numbers
     order = np.lexsort((units.numbers, groups, document))
-    document, group, number = document[order], groups[order], units.numbers[order].astype(np.int64)
-    new = np.ones(order.size, dtype=bool)
-    new[1:] = (
+    document = document[order]
+    group = groups[order]
+    piece_of_document = units.numbers[order].astype(np.int64) // gamma
+    is_first = np.ones(order.size, dtype=bool)  # of its piece
+    is_first[1:] = (
         (document[1:] != document[:-1])
         | (group[1:] != group[:-1])
-        | (number[1:] // gamma != number[:-1] // gamma)
+        | (piece_of_document[1:] != piece_of_document[:-1])
     )
-    return Pieces(units.rows(order), np.cumsum(new) - 1, group[new])
+    return Pieces(units.rows(order), np.cumsum(is_first) - 1, group[is_first])
 
 
 def match_lengths(pieces: Pieces, lengths: np.ndarray, seed: int) -> Pieces:
