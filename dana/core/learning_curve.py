@@ -55,7 +55,7 @@ class Forecast:
 
     Attributes:
         labels: Number of labels.
-        gain: Median of the change from the last measured score.
+        gain: Median of the gain over the largest number of labels that was measured.
         low: Lower end of the interval of 80 %.
         high: Upper end.
     """
@@ -99,11 +99,14 @@ def forecast_gain(points: Sequence[CurvePoint], labels: int, seed: int = 0) -> F
     weights = np.exp(log_weights - log_weights.max())
     random = generator(seed, "learning curve")
     chosen = random.choice(len(weights), SAMPLES, p=weights / weights.sum())
-    expected = ceilings[chosen] - drops[chosen] * (labels / first) ** -exponents[chosen]
-    # One draw of so many labels: it deviates, as the draws that were measured do.
-    later = expected + random.normal(0, spread / math.sqrt(labels), SAMPLES)
+    rises = drops[chosen] * (
+        (last.labels / first) ** -exponents[chosen] - (labels / first) ** -exponents[chosen]
+    )
+    # The later labels contain those of now, so their draws deviate in part alike.
+    deviation = spread * math.sqrt(1 / last.labels - 1 / labels)
+    gains = rises + random.normal(0, deviation, SAMPLES)
     tail = (1 - LEVEL) / 2
-    low, median, high = np.quantile(later - last.score, [tail, 0.5, 1 - tail])
+    low, median, high = np.quantile(gains, [tail, 0.5, 1 - tail])
     return Forecast(labels, float(median), float(low), float(high))
 
 

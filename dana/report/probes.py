@@ -1,5 +1,6 @@
 """Read the frozen probes of a run, and compare arms by them over adaptations and test texts."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class ProbeResult:
             (adaptations, texts); with folds of shape (1, texts).
         ids: Ids of the test texts, ascending.
         folds: Fold of each text; None without folds.
+        deviation: Standard deviation of the score over draws of labels; NaN with one draw.
     """
 
     task: str
@@ -54,6 +56,7 @@ class ProbeResult:
     values: np.ndarray
     ids: np.ndarray
     folds: np.ndarray | None = None
+    deviation: float = math.nan
 
     @property
     def name(self) -> str:
@@ -197,15 +200,23 @@ def _join(
         predicted = np.concatenate([predicted for _, _, predicted in parts], axis=1)
         folds = np.repeat(np.arange(len(parts)), [len(ids) for ids, _, _ in parts])
         order = np.argsort(ids, kind="stable")
-        values = kind.influences(predicted, actual, metric).mean(0)[None]
-        return ProbeResult(*head, *measure, values[:, order], ids[order], folds[order])
+        of_draws = kind.influences(predicted, actual, metric)
+        values = of_draws.mean(0)[None]
+        deviation = _deviation(of_draws.mean(1))
+        return ProbeResult(*head, *measure, values[:, order], ids[order], folds[order], deviation)
     ids = parts[0][0]
     if any(not np.array_equal(ids, others) for others, _, _ in parts):
         raise ArtifactError(f"{file}: the test texts differ from those of the other adaptations")
-    by_adaptation = []
-    for _, actual, predicted in parts:
-        by_adaptation.append(kind.influences(predicted, actual, metric).mean(0))
-    return ProbeResult(*head, *measure, np.stack(by_adaptation), ids)
+    by_adaptation = np.stack(
+        [kind.influences(predicted, actual, metric) for _, actual, predicted in parts]
+    )
+    deviation = _deviation(by_adaptation.mean((0, 2)))
+    return ProbeResult(*head, *measure, by_adaptation.mean(1), ids, deviation=deviation)
+
+
+def _deviation(scores: np.ndarray) -> float:
+    """Return the standard deviation of the scores of draws of labels; NaN of one."""
+    return float(scores.std(ddof=1)) if len(scores) > 1 else math.nan
 
 
 def read_neighbours(path: Path) -> dict[str, list[dict[str, Any]]]:

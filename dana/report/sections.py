@@ -25,6 +25,7 @@ from dana.report.headline import (
     notes,
     variance_finding,
 )
+from dana.report.label_worth import worth_lines
 from dana.report.neighbours import filled_texts, nearest_texts
 from dana.report.page import (
     ExampleGroup,
@@ -363,6 +364,7 @@ def probe_finding(analysis: Analysis) -> str:
             of_task = [row for row in drawn if row.task == task]
             largest = max(row.labels for row in of_task)
             text += [_probe_line(row) for row in of_task if row.labels == largest]
+    text += worth_lines(analysis.run.probes)
     if analysis.is_of_vectors:
         text.append(
             "The verdict above is of linear models on all labels and these vectors; fine-tuning "

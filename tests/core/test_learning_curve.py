@@ -60,10 +60,16 @@ def test_the_interval_holds_what_later_labels_give():
             noise = random.normal(0, spread / math.sqrt(10 * size))
             score = power_law(size, exponent=exponent) + noise
             points.append(CurvePoint(size, score, spread / math.sqrt(size), 10))
-        later = power_law(800, exponent=exponent) + random.normal(0, spread / math.sqrt(800))
+        rise = power_law(800, exponent=exponent) - power_law(400, exponent=exponent)
+        gain = rise + random.normal(0, spread * math.sqrt(1 / 400 - 1 / 800))
         forecast = forecast_gain(points, 800)
-        held += forecast.low <= later - points[-1].score <= forecast.high
+        held += forecast.low <= gain <= forecast.high
     assert 70 <= held <= 92
+
+
+def test_a_last_score_that_is_off_the_curve_is_no_loss_to_come():
+    points = [*points_of(power_law), CurvePoint(500, power_law(500) + 0.05, math.nan, 1)]
+    assert forecast_gain(points, 800).gain > 0
 
 
 def test_the_order_of_the_points_and_a_second_call_change_nothing():
