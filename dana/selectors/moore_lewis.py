@@ -8,11 +8,8 @@ References:
     ``score=perplexity``.
 """
 
-import math
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,10 +17,10 @@ import numpy as np
 
 from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
-from dana.core.errors import DataError, PluginError
+from dana.core.errors import DataError
 from dana.corpus.unit_stream import Units
 from dana.models.ngram.kneser_ney import count_ngrams, estimate_model, train_ngrams
-from dana.models.ngram.model import NgramModel, TextEntropies, text_entropies, write_arpa
+from dana.models.ngram.model import NgramModel, text_entropies
 from dana.models.ngram.vocabulary import Vocabulary, split_words
 from dana.selectors.base import FittedSelector, Selector
 from dana.selectors.build import BACKGROUND
@@ -32,7 +29,6 @@ CHOICES = {
     "vocabulary": ("both", "target"),
     "score": ("cross_entropy", "perplexity"),
     "normalise": ("token", "none"),
-    "engine": ("numpy", "kenlm"),
 }
 AS_TARGET = "target"  # as many background units as the task has
 
@@ -46,21 +42,21 @@ class FittedMooreLewis(FittedSelector):
         background: Model of pool text.
         score_by: ``cross_entropy`` or ``perplexity``.
         normalise: ``token`` or ``none``.
-        engine: ``numpy`` or ``kenlm``.
     """
 
     target: NgramModel
     background: NgramModel
     score_by: str
     normalise: str
-    engine: str
 
     def score_units(self, units: Units) -> np.ndarray:
         """Compute the difference of cross-entropies in nats per word, by default.
 
         Higher = more foreign.
         """
-        target, background = self._entropies(units)
+        ids = self.target.vocabulary.encode(units.texts)
+        target = text_entropies(self.target, ids)
+        background = text_entropies(self.background, ids)
         if self.score_by == "perplexity":
             return np.exp(target.per_token) - np.exp(background.per_token)
         difference = target.nats - background.nats
@@ -68,28 +64,11 @@ class FittedMooreLewis(FittedSelector):
             return difference / np.maximum(target.tokens, 1)
         return difference
 
-    def _entropies(self, units: Units) -> Iterator[TextEntropies]:
-        """Yield the entropies by the model of the task, then by that of pool text."""
-        if self.engine == "numpy":
-            ids = self.target.vocabulary.encode(units.texts)
-            yield text_entropies(self.target, ids)
-            yield text_entropies(self.background, ids)
-            return
-        split = [split_words(text) for text in units.texts]
-        tokens = np.array([len(words) + 1 for words in split], dtype=np.int64)
-        for model in self._in_kenlm:
-            log10 = np.array([model.score(" ".join(words)) for words in split], dtype=np.float64)
-            yield TextEntropies(-math.log(10) * log10, tokens)
-
-    @cached_property
-    def _in_kenlm(self) -> list[Any]:
-        return [kenlm_model(self.target), kenlm_model(self.background)]
-
     def save(self, folder: Path) -> None:
         """Write both models, each to its own folder, and the scoring parameters."""
         self.target.save(folder / "target")
         self.background.save(folder / "background")
-        settings = {"score_by": self.score_by, "normalise": self.normalise, "engine": self.engine}
+        settings = {"score_by": self.score_by, "normalise": self.normalise}
         write_json(folder / "selector.json", settings)
 
 
@@ -113,7 +92,6 @@ class MooreLewisSelector(Selector):
             models find a unit unlikely.
         normalise: ``token``: per word; ``none``: per unit, as scripts with KenLM's total scores
             rank.
-        engine: ``numpy``, or ``kenlm``, an optional package that scores 1.6 times as fast.
     """
 
     order: int = 3
@@ -123,8 +101,7 @@ class MooreLewisSelector(Selector):
     background: int | str = 5000
     score: str = "cross_entropy"
     normalise: str = "token"
-    engine: str = "numpy"
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2  # 1 had a parameter engine; the numbers are the same
     fitted_type: ClassVar[type] = FittedMooreLewis
 
     def __post_init__(self) -> None:
@@ -140,9 +117,6 @@ class MooreLewisSelector(Selector):
         is_total = self.score == "perplexity" and self.normalise == "none"
         allowed = "token with score=perplexity, which is per word"
         require(not is_total, "normalise", self.normalise, allowed)
-        if self.engine == "kenlm":
-            require(self.order >= 2, "order", self.order, "at least 2 for engine=kenlm")
-            _import_kenlm()  # fails before any pool is read
 
     def samples(self, target_units: int) -> Mapping[str, int]:
         """Return the size of ``background``, the text of the pool model."""
@@ -172,36 +146,10 @@ class MooreLewisSelector(Selector):
         # vocabulary.
         counts = count_ngrams(vocabulary.encode(sample.texts), self.order, len(vocabulary))
         background = estimate_model(counts, vocabulary, self.cutoff)
-        return FittedMooreLewis(model, background, self.score, self.normalise, self.engine)
+        return FittedMooreLewis(model, background, self.score, self.normalise)
 
     def load(self, folder: Path) -> FittedMooreLewis:
         settings: dict[str, Any] = read_json(folder / "selector.json")
         target = NgramModel.load(folder / "target")
         background = NgramModel.load(folder / "background")
         return FittedMooreLewis(target, background, **settings)
-
-
-def _import_kenlm() -> Any:
-    try:
-        import kenlm
-    except ImportError as error:
-        raise PluginError(
-            f"KenLM is not installed: pip install 'dana-lm[kenlm]' ({error})"
-        ) from error
-    return kenlm
-
-
-def kenlm_model(model: NgramModel) -> Any:
-    """Convert a model of order 2 or more to a ``kenlm.Model``, through a temporary ARPA file.
-
-    Raises:
-        PluginError: If the package is missing; building it needs a C++ compiler and cmake.
-    """
-    kenlm = _import_kenlm()
-    config = kenlm.Config()
-    config.show_progress = False
-    config.arpa_complain = kenlm.ARPALoadComplain.NONE  # silences advice to use a binary file
-    with tempfile.TemporaryDirectory(prefix="dana-kenlm-") as folder:
-        path = Path(folder) / "model.arpa"
-        write_arpa(model, path)
-        return kenlm.Model(str(path), config)

@@ -1,11 +1,8 @@
 """Moore-Lewis selector: differences of the entropies of two n-gram models, by one vocabulary."""
 
-import sys
-
 import numpy as np
 import pytest
 
-from dana.core.errors import PluginError
 from dana.models.ngram.model import text_entropies
 from dana.selectors.moore_lewis import MooreLewisSelector
 
@@ -74,18 +71,3 @@ def test_small_and_uniform_tasks_are_learnt(target):
 )
 def test_the_background_is_a_sample_of_its_size(parameters, size):
     assert MooreLewisSelector(**parameters).samples(60) == {"background": size}
-
-
-def test_kenlm_gives_the_same_scores():
-    pytest.importorskip("kenlm", reason="KenLM is not installed: pip install 'dana-lm[kenlm]'")
-    for parameters in ({}, {"normalise": "none"}, {"score": "perplexity", "order": 2}):
-        reference = fit(**parameters).score(TEXTS)
-        assert fit(**parameters, engine="kenlm").score(TEXTS) == pytest.approx(
-            reference, rel=1e-4, abs=1e-4
-        )
-
-
-def test_missing_kenlm_is_refused_first(monkeypatch):
-    monkeypatch.setitem(sys.modules, "kenlm", None)
-    with pytest.raises(PluginError, match=r"pip install 'dana-lm\[kenlm\]'"):
-        MooreLewisSelector(engine="kenlm")

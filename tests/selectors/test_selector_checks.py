@@ -143,7 +143,7 @@ BAD_PARAMETERS = {
     "dsir": "normalise=length order=0 buckets=0 smoothing=0.0",
     "lexical": "order=0 characters=1 buckets=0 c=0.0 background=0",
     "classifier": "negatives=worst ratio=0.0 epochs=0 learning_rate=0.0 batch_size=0 max_tokens=2",
-    "moore_lewis": "order=0 min_count=0 cutoff=-1 background=0 background=all score=total engine=srilm "
+    "moore_lewis": "order=0 min_count=0 cutoff=-1 background=0 background=all score=total "
     "vocabulary=pool normalise=word normalise=none,score=perplexity",
     "fusion": "parts=lexical+lexical parts=lexical++svm parts=lexical+auto "
     "weights=1 weights=1+x weights=0+0 weights=1+-1",
