@@ -144,13 +144,12 @@ def as_rows(texts: Any) -> Iterable[Any]:
     pandas: Any = sys.modules.get("pandas")  # texts can only be a table if pandas is imported
     if pandas and isinstance(texts, pandas.DataFrame):
         columns = [str(column) for column in texts.columns]
-        if twice := [name for name in columns if columns.count(name) > 1]:
-            raise ConfigError(
-                f"the table has {columns.count(twice[0])} columns {twice[0]!r}; rename or drop one"
-            )
-        return (
-            dict(zip(columns, row, strict=True)) for row in texts.itertuples(index=False, name=None)
-        )
+        for name in columns:
+            count = columns.count(name)
+            if count > 1:
+                raise ConfigError(f"the table has {count} columns {name!r}; rename or drop one")
+        rows = texts.itertuples(index=False, name=None)
+        return (dict(zip(columns, row, strict=True)) for row in rows)
     return texts
 
 
@@ -160,25 +159,22 @@ def _record(location: str, row: Any, inputs: Inputs, skips: bool) -> dict[str, A
     text = row
     if isinstance(row, Mapping):
         fields = dict(row)
-        texts = [
-            value for name in inputs.text_field if (value := field_at(fields, name)) is not MISSING
-        ]
+        values = [field_at(fields, name) for name in inputs.text_field]
+        texts = [value for value in values if value is not MISSING]
         if not texts and len(fields) == 1 and inputs == Inputs():
             texts = list(fields.values())
         if not texts:
-            text_fields, names = (
-                " or ".join(map(repr, inputs.text_field)),
-                ", ".join(map(str, fields)),
-            )
+            text_fields = " or ".join(map(repr, inputs.text_field))
+            names = ", ".join(map(str, fields))
             raise ConfigError(
                 f"{location}: expected a field {text_fields}, got {names}; set text_field=NAME"
             )
-        text, ids = texts[0], [inputs.id_field] if inputs.id_field else ["id", "doc_id"]
-        record = {
-            name: value
-            for name in (*ids, "source")
-            if not is_missing(value := field_at(fields, name))
-        }
+        text = texts[0]
+        ids = [inputs.id_field] if inputs.id_field else ["id", "doc_id"]
+        for name in (*ids, "source"):
+            value = field_at(fields, name)
+            if not is_missing(value):
+                record[name] = value
     if skips and not isinstance(text, str):
         text = None
     elif not isinstance(text, str):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
+    from dana.stages.weigh import WeighSettings
+
 RANK = (
     "selection",
     "ranking",
@@ -184,19 +186,15 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
     is_table = isinstance(scores, pd.DataFrame)
     choices = "one run's folder, a table from dana.score, an array or a Series"
     require(is_table, "scores", type(scores).__name__, choices)
-    if wrong := [name for name in NEEDED if [*scores].count(name) != 1]:
+    wrong = [name for name in NEEDED if [*scores].count(name) != 1]
+    if wrong:
         columns = ", ".join(map(str, scores))
         raise DataError(
             f"scores: one column each of these is needed: {', '.join(wrong)}; it has {columns}"
         )
-    budget, balance = ready.weigh.budget, ready.weigh.balance
-    for is_set, what in (
-        (ready.weigh.effective_budget.kind == "tokens", f"budget={budget!r}: tokens are counted"),
-        (balance is not None, f"balance={balance!r}: the groups are"),
-        (ready.weigh.is_auto, "beta='auto': needs the text"),
-    ):
-        if is_set:
-            raise ConfigError(f"{what} in a run's folder; give the folder as scores")
+    needs_folder = _what_needs_a_folder(ready.weigh)
+    if needs_folder:
+        raise ConfigError(f"{needs_folder} in a run's folder; give the folder as scores")
     numbers = {name: pd.to_numeric(scores[name], errors="coerce") for name in ("unit", "score")}
     _check_whole(scores, **numbers)
     names = NEEDED
@@ -206,6 +204,17 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
     columns = pa.Table.from_pandas(scores[names].assign(**numbers), preserve_index=False)
     segment, weight = weigh_table(columns, ready.weigh)
     return scores.assign(segment=segment, weight=weight)
+
+
+def _what_needs_a_folder(settings: "WeighSettings") -> str:
+    """Describe the setting that needs more than a table of scores; empty if none does."""
+    if settings.effective_budget.kind == "tokens":
+        return f"budget={settings.budget!r}: tokens are counted"
+    if settings.balance is not None:
+        return f"balance={settings.balance!r}: the groups are"
+    if settings.is_auto:
+        return "beta='auto': needs the text"
+    return ""
 
 
 def _check_short(column: "pd.Series[bool]") -> None:
@@ -240,7 +249,8 @@ def _check_whole(scores: "pd.DataFrame", unit: Any, score: Any) -> None:
     if scores["doc_id"].isna().any():
         raise DataError(f"scores[{int(scores['doc_id'].isna().argmax())}]: the doc_id is missing")
     try:
-        if len(types := sorted({type(name).__name__ for name in scores["doc_id"].unique()})) > 1:
+        types = sorted({type(name).__name__ for name in scores["doc_id"].unique()})
+        if len(types) > 1:
             raise DataError(
                 f"scores: the column 'doc_id' holds {' and '.join(types)}; convert it to one type"
             )

@@ -210,7 +210,8 @@ class LocalOutlierFactor:
         check_rows(embeddings, at_least=3)
         reference = embeddings.float().clone()
         k = min(self.k, len(reference) - 1)
-        distances, indices = [], []
+        distances = []
+        indices = []
         start = 0
         search = Neighbours(reference)
         for block in blocks(reference, search.per_row):
@@ -224,7 +225,8 @@ class LocalOutlierFactor:
             keep = is_self == 0
             distances.append(distance[keep].view(len(block), k))
             indices.append(nearest[keep].view(len(block), k))
-        distance, nearest = torch.cat(distances).double(), torch.cat(indices)
+        distance = torch.cat(distances).double()
+        nearest = torch.cat(indices)
         k_distance = distance[:, -1].contiguous()
         reachability = torch.maximum(distance, k_distance[nearest]).mean(1)
         warn_of_copies("lof", int((reachability == 0).sum()), len(reference))
@@ -251,16 +253,18 @@ class FittedContrastiveNeighbours(OnDevice):
         Higher = more anomalous; below 0 the task is nearer. O(units · (rows + background) · dims).
         """
         check_rows(embeddings, self.target.shape[1])
-        target, pool = Neighbours(self.target), Neighbours(self.pool)
+        target = Neighbours(self.target)
+        pool = Neighbours(self.pool)
 
         def score(rows: Tensor) -> Tensor:
-            near, far = (
-                search(rows, min(self.k, len(search.reference)))[0].double()
-                for search in (target, pool)
-            )
-            return near.mean(1) - far.mean(1)
+            return self._mean_distance(rows, target) - self._mean_distance(rows, pool)
 
         return score_blocks(embeddings, max(target.per_row, pool.per_row), score)
+
+    def _mean_distance(self, rows: Tensor, search: Neighbours) -> Tensor:
+        """Compute the mean distance of each row to its k nearest ones."""
+        distances, _ = search(rows, min(self.k, len(search.reference)))
+        return distances.double().mean(1)
 
 
 @dataclass(frozen=True)

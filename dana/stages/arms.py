@@ -154,7 +154,8 @@ def _arm(name: str, item: Any, selector: str, weigh: WeighSettings, adapt: Adapt
         settings, training, {"steps", "tokens", "epochs", "phases"}, f"{key}.adapt"
     )
     settings = replace(settings, mix=mix)
-    arm = Arm(name, mix := settings.total_mix, specs.get("after", ""), settings)
+    mix = settings.total_mix
+    arm = Arm(name, mix, specs.get("after", ""), settings)
     if not arm.selects:
         for part in ("selector", "detector", "weigh"):
             require(
@@ -194,19 +195,17 @@ def _rest_of_budget(arm: Arm, arms: Mapping[str, Arm]) -> Arm:
     """Take the tokens of the arms that an arm comes after off its own, so that the totals of all arms compare."""
     if not arm.after:
         return arm
-    key, path, before = f"arms.{arm.name}", {arm.name}, arm
+    key = f"arms.{arm.name}"
+    path = {arm.name}
+    before = arm
     while before.after:
-        others = ", ".join(name for name, other in arms.items() if other.mix and name not in path)
-        fits = before.after in arms and bool(arms[before.after].mix) and before.after not in path
-        require(
-            fits,
-            f"arms.{before.name}.after",
-            before.after,
-            f"another arm with text: {others or 'there is none'}",
-        )
+        others = [name for name, other in arms.items() if other.mix and name not in path]
+        what = f"another arm with text: {', '.join(others) or 'there is none'}"
+        require(before.after in others, f"arms.{before.name}.after", before.after, what)
         before = arms[before.after]
         path.add(before.name)
-    first, total = arms[arm.after].adapt.tokens, arm.adapt.tokens
+    first = arms[arm.after].adapt.tokens
+    total = arm.adapt.tokens
     for name, tokens in ((arm.after, first), (arm.name, total)):
         require(
             tokens is not None,

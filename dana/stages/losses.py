@@ -97,10 +97,8 @@ def _losses(
     objective = settings.make_objective()
     language_model = objective.prepare_model(model, settings.seed)
     check_length(language_model.model.config, settings.max_tokens)
-    collator, documents = (
-        objective.heldout_collator(language_model.tokenizer),
-        _order(iterate_documents(texts)),
-    )
+    collator = objective.heldout_collator(language_model.tokenizer)
+    documents = _order(iterate_documents(texts))
     tokens = Tokens.from_documents(documents, language_model.tokenizer)
     ends = np.array([span.after for span in tokens.documents()])
     count = max(1, int((ends <= settings.evaluation_tokens).sum()))
@@ -109,19 +107,21 @@ def _losses(
     state = prepare(language_model.model, settings, accelerator)
     sums, counts = example_losses(state.module, examples, collator, state.shape, accelerator)
     owners = np.searchsorted(ends, examples.starts, side="right")
-    sizes, nats = (np.bincount(owners, values, count) for values in (counts, sums))
+    sizes = np.bincount(owners, counts, count)
+    nats = np.bincount(owners, sums, count)
     if (sizes > 0).sum() < 2:
         raise DataError(
             f"{texts}: holds {(sizes > 0).sum()} text(s) with a token to predict; a comparison needs 2"
         )
-    names, sources, characters = zip(
-        *((document.doc_id, document.source, len(document.text)) for document in documents[:count]),
-        strict=True,
-    )
-    table = pa.table(
-        {"id": pa.array(names), "source": pa.array(sources), "label": sizes, "prediction": nats}
-    )
-    table = table.append_column("characters", pa.array(characters)).filter(pa.array(sizes > 0))
+    measured = documents[:count]
+    columns = {
+        "id": pa.array([document.doc_id for document in measured]),
+        "source": pa.array([document.source for document in measured]),
+        "label": sizes,
+        "prediction": nats,
+        "characters": pa.array([len(document.text) for document in measured]),
+    }
+    table = pa.table(columns).filter(pa.array(sizes > 0))
     return table, math.log(len(language_model.tokenizer))
 
 
@@ -129,10 +129,8 @@ def _order(documents: Any) -> list[Document]:
     """Order documents pseudo-randomly by their text."""
     texts = list(documents)
     keys = np.array([text_key(document.text) for document in texts], dtype=np.uint64)
-    return [
-        texts[row]
-        for row in np.argsort(hash_uniform(derive_seed(SEED, "texts"), keys), kind="stable")
-    ]
+    ranks = hash_uniform(derive_seed(SEED, "texts"), keys)
+    return [texts[row] for row in np.argsort(ranks, kind="stable")]
 
 
 def _write(
@@ -141,10 +139,8 @@ def _write(
     """Write losses in the form of :func:`dana.finetuning.results.write_results`, and log their means."""
     rows = table.to_pandas()
     means = rows[["label", "prediction", "characters"]].sum()
-    loss, bits = (
-        means["prediction"] / means["label"],
-        means["prediction"] / math.log(2) / means["characters"],
-    )
+    loss = means["prediction"] / means["label"]
+    bits = means["prediction"] / math.log(2) / means["characters"]
     numbers = (
         f"{loss:.4f} nats a token, perplexity {math.exp(loss):.1f}, {bits:.3f} bits a character"
     )

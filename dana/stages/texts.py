@@ -128,7 +128,8 @@ def target_stage(
     name = card.name if card else Path(task).name.split(".")[0]
     if card:
         depends_on = {"name": name, **card.text_identity, "files": digests}
-        depends_on |= {} if card.folds is None else {"fold": fold}
+        if card.folds is not None:
+            depends_on["fold"] = fold
     else:
         depends_on = {
             "name": name,
@@ -141,9 +142,10 @@ def target_stage(
 
     def write(draft: Draft) -> None:
         tally = Tally()
-        fit, held_out = (
-            card_texts(card, data, fold) if card else plain_texts(sources, inputs, seed, tally)
-        )
+        if card:
+            fit, held_out = card_texts(card, data, fold)
+        else:
+            fit, held_out = plain_texts(sources, inputs, seed, tally)
         raw_files.check_unchanged()
         draft.notes[RAW_FILES] = raw_files.records()
         if not card:
@@ -276,9 +278,16 @@ def read_target(settings: RunSettings, folder: Path, fold: int = 0) -> Artifact:
     """
     hygiene = with_folds(settings.hygiene, _cards(settings), find_task(settings.task))
     cleaner = Cleaner(hygiene, settings.data, settings.selection.language)
-    seed, inputs = settings.selection.seed, settings.inputs
     return on_rank_0(
-        lambda: target_stage(settings.task, folder, settings.data, seed, cleaner, inputs, fold)
+        lambda: target_stage(
+            settings.task,
+            folder,
+            settings.data,
+            settings.selection.seed,
+            cleaner,
+            settings.inputs,
+            fold,
+        )
     )
 
 
@@ -306,7 +315,9 @@ def open_pool(settings: RunSettings, is_named: bool) -> PoolText:
 
 
 def _cards(settings: RunSettings) -> list[TaskCard]:
-    return [card for name in (settings.task, *settings.cards) if name and (card := find_card(name))]
+    names = [name for name in (settings.task, *settings.cards) if name]
+    cards = [find_card(name) for name in names]
+    return [card for card in cards if card is not None]
 
 
 def _read_pool(settings: RunSettings) -> PoolText:

@@ -705,9 +705,13 @@ def pretrain_stage(
         tokenizer = train_tokenizer(
             texts, settings.vocabulary, settings.max_positions, settings.lowercase
         )
-        dropout, seed = settings.dropout, settings.seed
         return new_encoder(
-            settings.architecture, size, tokenizer, dropout, seed, objective.auto_class
+            settings.architecture,
+            size,
+            tokenizer,
+            settings.dropout,
+            settings.seed,
+            objective.auto_class,
         )
 
     name = f"{settings.architecture}-{size}"

@@ -332,8 +332,10 @@ class AdaptSettings(TrainSettings):
             "tokens": phase.tokens,
             "mix": phase.mix or self.mix,
         }
-        names = ("learning_rate", "schedule")
-        values |= {name: value for name in names if (value := getattr(phase, name)) is not None}
+        for name in ("learning_rate", "schedule"):
+            value = getattr(phase, name)
+            if value is not None:
+                values[name] = value
         if phase.mask_rate is not None:
             name, _, parameters = self.objective.partition(":")
             others = [
@@ -348,11 +350,13 @@ class AdaptSettings(TrainSettings):
 
     def without_first(self, tokens: int) -> "AdaptSettings":
         """Return the settings of the rest of the run, after its first tokens."""
-        phases, ahead = [], tokens
+        phases = []
+        ahead = tokens
         for phase in self.phases:
             start = min(ahead, phase.tokens)
             ahead -= start
-            phases += [replace(phase, tokens=phase.tokens - start)] if start < phase.tokens else []
+            if start < phase.tokens:
+                phases.append(replace(phase, tokens=phase.tokens - start))
         return replace(self, tokens=(self.tokens or 0) - tokens, phases=phases)
 
     @property

@@ -386,7 +386,8 @@ def estimate_purity(
         return {
             "unknown": "the selection would hold no more held-out target text than a random one"
         }
-    low, high = estimate.precision.low, estimate.precision.high
+    low = estimate.precision.low
+    high = estimate.precision.high
     if high - low > WIDE:
         return {
             "unknown": f"{documents} held-out documents leave it between {low:.0%} and {high:.0%}"
@@ -404,7 +405,8 @@ def describe_purity(shares: dict[str, Any]) -> str:
     """Format the shares of :func:`estimate_purity` in one line, or the reason why they are unknown."""
     if "unknown" in shares:
         return f"share that scores like held-out target text: unknown ({shares['unknown']})"
-    precision, pool = shares["selected"], shares["pool"]
+    precision = shares["selected"]
+    pool = shares["pool"]
     return (
         f"scores like held-out target text: at most about {precision['value']:.0%} of the selected text "
         f"({precision['low']:.0%} to {precision['high']:.0%}), {pool['value']:.0%} of the pool "
