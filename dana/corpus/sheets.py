@@ -1,6 +1,7 @@
 """Read spreadsheets as records: the first sheet that is filled, each cell as its text."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,8 @@ def _as_text(cell: Any) -> str:
         return str(cell)
     if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15:
         return str(int(cell))
-    if hasattr(cell, "hour") and hasattr(cell, "isoformat"):  # a date with a time
-        return str(cell.isoformat(" "))
-    if hasattr(cell, "isoformat"):
+    if isinstance(cell, datetime):
+        return cell.isoformat(" ")
+    if hasattr(cell, "isoformat"):  # a date, or a time of day
         return str(cell.isoformat())
     return str(cell)

@@ -83,7 +83,7 @@ def _summary(table: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
 
 def summary_text(comparison: Path) -> str:
     """Format precision at R by selector, task and fit size."""
-    frame = pd.read_csv(comparison.with_name(SUMMARY))
+    frame = pd.read_csv(comparison.with_name(SUMMARY), keep_default_na=False, na_values=[""])
     table = frame.pivot_table(
         values="precision_at_r", index="selector", columns=["task", "fit"], sort=False
     )

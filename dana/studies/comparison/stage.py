@@ -54,7 +54,9 @@ def run_compare(settings: RunSettings, remake: bool = False) -> Path:
     execute(run, settings.jobs, remake=remake)
     path = write_comparison(run)
     table = pd.read_csv(path, dtype={"budget": str}, keep_default_na=False)
-    report = comparison_report(out.resolve().name, table, pd.read_csv(out / SUMMARY))
+    # A task may be called NA; an empty cell is a number that is missing.
+    summary = pd.read_csv(out / SUMMARY, keep_default_na=False, na_values=[""])
+    report = comparison_report(out.resolve().name, table, summary)
     write_page(report, out, "report")
     return path
 
