@@ -10,7 +10,10 @@ lies in the interval of 80 %.
 
 import argparse
 import sys
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +24,7 @@ from plan import TASKS
 from steps import labelled_vectors
 from texts import prepare_task
 
+from dana.core.artifacts import read_json, write_json
 from dana.core.learning_curve import CurvePoint, forecast_gain
 from dana.core.text_table import tabulate
 from dana.finetuning.probe import choose_strength, draw_labels, probe_scores
@@ -41,10 +45,10 @@ def score(texts, test, rows: np.ndarray, strength: float) -> float:
     return float((predictions == test.labels).mean())
 
 
-def cases_of(task: str, work: Path, model: str, draws: int) -> list[dict[str, object]]:
-    """Return a row for each draw of labels and later number of labels."""
+def measure_cases(task: str, work: Path, model: str, draws: int) -> list[dict[str, Any]]:
+    """Return for each draw of labels the points that are known, and the gains of later labels."""
     texts, test = labelled_vectors(work, task, model)
-    rows: list[dict[str, object]] = []
+    cases = []
     for draw in range(draws):
         known = draw_labels(texts.keys, texts.strata, KNOWN, draw)
         part = texts.rows(known)
@@ -60,27 +64,34 @@ def cases_of(task: str, work: Path, model: str, draws: int) -> list[dict[str, ob
                 CurvePoint(size, float(np.mean(scores)), float(np.std(scores, ddof=1)), INNER_DRAWS)
             )
         last = score(texts, test, known, choose_strength(texts, [known]))
-        points.append(CurvePoint(KNOWN, last, float("nan"), 1))
+        points.append(CurvePoint(KNOWN, last, 0.0, 1))
+        gains = {}
         for labels in LATER:
-            if labels > len(texts.labels):
-                continue
-            sample = draw_labels(texts.keys, texts.strata, labels, draw)
-            gain = score(texts, test, sample, choose_strength(texts, [sample])) - last
-            forecast = forecast_gain(points, labels)
-            assert forecast is not None, "250 labels and four points are enough"
-            rows.append(
-                {
-                    "task": task,
-                    "draw": draw,
-                    "labels": labels,
-                    "gain": gain,
-                    "forecast": forecast.gain,
-                    "low": forecast.low,
-                    "high": forecast.high,
-                    "held": forecast.low <= gain <= forecast.high,
-                }
-            )
-    return rows
+            if labels <= len(texts.labels):
+                sample = draw_labels(texts.keys, texts.strata, labels, draw)
+                strength = choose_strength(texts, [sample])
+                gains[labels] = score(texts, test, sample, strength) - last
+        points_as_rows = [asdict(point) for point in points]
+        cases.append({"task": task, "draw": draw, "points": points_as_rows, "gains": gains})
+    return cases
+
+
+def forecasts_of(case: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a row for each later number of labels of a case."""
+    points = [CurvePoint(**point) for point in case["points"]]
+    for labels, gain in case["gains"].items():
+        forecast = forecast_gain(points, int(labels))
+        assert forecast is not None, "250 labels and four points are enough"
+        yield {
+            "task": case["task"],
+            "draw": case["draw"],
+            "labels": int(labels),
+            "gain": gain,
+            "forecast": forecast.gain,
+            "low": forecast.low,
+            "high": forecast.high,
+            "held": forecast.low <= gain <= forecast.high,
+        }
 
 
 def main() -> None:
@@ -93,10 +104,15 @@ def main() -> None:
     args = parser.parse_args()
     rows = []
     for task in TASKS:
-        if task.name in args.tasks:
+        if task.name not in args.tasks:
+            continue
+        file = args.work / "learning-curves" / f"{task.name}-{args.model}.json"
+        if not file.is_file():
             prepare_task(task, args.work / "tasks" / task.name)
-            rows += cases_of(task.name, args.work, resolve_model(args.model), args.draws)
-            print(f"{task.name}: done", flush=True)
+            model = resolve_model(args.model)
+            write_json(file, measure_cases(task.name, args.work, model, args.draws))
+        for case in read_json(file):
+            rows += list(forecasts_of(case))
     table = pd.DataFrame(rows)
     table.to_csv(args.work / "learning-curves.csv", index=False)
     table["width"] = table["high"] - table["low"]

@@ -29,7 +29,9 @@ CEILINGS = np.linspace(0.02, 1.0, 99)
 DROPS = np.linspace(0.0, 1.0, 101)  # of the score at n_0 below the ceiling
 SAMPLES = 4_000
 LEVEL = 0.8  # of an interval
-LEAST_ERROR = 0.002  # of a point: no power law is exact
+# No curve is a power law. Chosen so that intervals hold what came (docs/results/learning-curves.md):
+MISFIT = 0.004  # of a point
+DRIFT = 0.015  # of a forecast of twice the labels; its square grows with each doubling
 
 
 @dataclass(frozen=True)
@@ -70,15 +72,15 @@ def forecast_gain(points: Sequence[CurvePoint], labels: int, seed: int = 0) -> F
     """Forecast what more labels would bring, measured on the same test texts.
 
     Args:
-        points: What was measured, with different numbers of labels.
-        labels: Number of labels to forecast.
+        points: What was measured. Draws of fewer labels are parts of the largest number.
+        labels: Number of labels to forecast, which contain those of now.
         seed: Seed of the samples.
 
     Returns:
         None with fewer than 200 labels or three points, or where `labels` are no more than were
         measured: nothing is extrapolated then.
     """
-    points = sorted(points, key=lambda point: point.labels)
+    points = sorted(points, key=_labels_of)
     if len(points) < FEWEST_POINTS or points[-1].labels < FEWEST_LABELS:
         return None
     last = points[-1]
@@ -94,32 +96,38 @@ def forecast_gain(points: Sequence[CurvePoint], labels: int, seed: int = 0) -> F
     log_weights = np.zeros(len(drops))
     for point in points:
         expected = ceilings - drops * (point.labels / first) ** -exponents
-        error = max(LEAST_ERROR, spread / math.sqrt(point.labels * point.draws))
+        # Of the labels that are there, not of all that could be.
+        sampling = spread**2 * (1 / point.labels - 1 / last.labels) / point.draws
+        error = math.sqrt(sampling + MISFIT**2)
         log_weights -= 0.5 * ((point.score - expected) / error) ** 2
     weights = np.exp(log_weights - log_weights.max())
     random = generator(seed, "learning curve")
     chosen = random.choice(len(weights), SAMPLES, p=weights / weights.sum())
-    rises = drops[chosen] * (
-        (last.labels / first) ** -exponents[chosen] - (labels / first) ** -exponents[chosen]
-    )
-    # The later labels contain those of now, so their draws deviate in part alike.
-    deviation = spread * math.sqrt(1 / last.labels - 1 / labels)
-    gains = rises + random.normal(0, deviation, SAMPLES)
+    of_now = (last.labels / first) ** -exponents[chosen]
+    of_later = (labels / first) ** -exponents[chosen]
+    rises = drops[chosen] * (of_now - of_later)
+    # The labels of now deviate from others by spread / sqrt(n), and later ones contain them.
+    sampling = spread**2 * (1 / last.labels - 1 / labels)
+    drift = DRIFT**2 * math.log2(labels / last.labels)
+    gains = rises + random.normal(0, math.sqrt(sampling + drift), SAMPLES)
+    gains = np.clip(gains, -last.score, 1 - last.score)
     tail = (1 - LEVEL) / 2
     low, median, high = np.quantile(gains, [tail, 0.5, 1 - tail])
     return Forecast(labels, float(median), float(low), float(high))
 
 
 def _spread(points: Sequence[CurvePoint]) -> float:
-    """Return s, where the score of one draw of n labels deviates by s / sqrt(n), pooled over the points."""
+    """Return s, where the score of a fit to n labels deviates by s / sqrt(n), pooled over the points.
+
+    Draws of n from the N labels that are there deviate by less: their variance is s² (1/n - 1/N).
+    """
+    most = points[-1].labels
     squares = [
-        point.deviation**2 * point.labels
+        point.deviation**2 / (1 / point.labels - 1 / most)
         for point in points
-        if point.draws > 1 and not math.isnan(point.deviation)
+        if point.draws > 1 and point.labels < most
     ]
-    if not squares:
-        return LEAST_ERROR * math.sqrt(points[-1].labels)
-    return math.sqrt(sum(squares) / len(squares))
+    return math.sqrt(sum(squares) / len(squares)) if squares else 0.0
 
 
 def labels_worth(points: Sequence[CurvePoint], score: float, labels: int) -> float | None:
