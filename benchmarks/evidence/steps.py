@@ -151,8 +151,10 @@ def pilot(work: Path, task: str, model: str = MODEL) -> dict[str, Any]:
         work / "pilots" / f"{task}-{model}",
         fold=0,
     )
-    manifest = artifact.manifest
-    return {name: manifest[name] for name in ("choice", "trials")}
+    # A reason names the base by its folder on this machine.
+    text = json.dumps({name: artifact.manifest[name] for name in ("choice", "trials")})
+    found: dict[str, Any] = json.loads(text.replace(resolve_model(model), model))
+    return found
 
 
 def adapt(work: Path, adaptation: Adaptation) -> Path:
