@@ -21,14 +21,15 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).parent / "evidence"))
 
 from plan import TASKS
-from steps import labelled_vectors
+from steps import TaskVectors, encode
 from texts import prepare_task
 
 from dana.core.artifacts import read_json, write_json
 from dana.core.learning_curve import CurvePoint, forecast_gain
 from dana.core.text_table import tabulate
-from dana.finetuning.probe import choose_strength, draw_labels, probe_scores
+from dana.finetuning.probe import choose_strength, draw_labels
 from dana.models.folder import resolve_model
+from dana.stages.probe import CHOOSING_DRAWS
 
 KNOWN = 250
 SIZES = (50, 100, 200)
@@ -36,41 +37,42 @@ LATER = (500, 1_000)
 INNER_DRAWS = 10
 
 
-def score(texts, test, rows: np.ndarray, strength: float) -> float:
-    """Return the accuracy of a probe that is fitted to some rows, on all test texts."""
-    vectors = np.concatenate([texts.vectors, test.vectors])
-    labels = np.concatenate([texts.labels, test.labels])
-    tests = np.arange(len(texts.labels), len(labels))
-    predictions = probe_scores(vectors, labels, texts.kind, rows, tests, strength)
-    return float((predictions == test.labels).mean())
+def score(texts: TaskVectors, sample: np.ndarray) -> float:
+    """Return the accuracy of a probe of a sample, with a penalty that it chooses by itself."""
+    return accuracy(texts, sample, choose_strength(texts.known, [sample]))
+
+
+def accuracy(texts: TaskVectors, sample: np.ndarray, strength: float) -> float:
+    """Return the accuracy of a probe of a sample on the tested texts."""
+    return float((texts.predict(sample, strength) == texts.tested_labels).mean())
 
 
 def measure_cases(task: str, work: Path, model: str, draws: int) -> list[dict[str, Any]]:
     """Return for each draw of labels the points that are known, and the gains of later labels."""
-    texts, test = labelled_vectors(work, task, model)
+    texts = encode(work, task, model)
+    labelled = texts.known
     cases = []
     for draw in range(draws):
-        known = draw_labels(texts.keys, texts.strata, KNOWN, draw)
-        part = texts.rows(known)
+        known = draw_labels(labelled.keys, labelled.strata, KNOWN, draw)
+        part = labelled.rows(known)
         points = []
         for size in SIZES:
             samples = [
                 known[draw_labels(part.keys, part.strata, size, inner, seed=draw + 1)]
                 for inner in range(INNER_DRAWS)
             ]
-            strength = choose_strength(texts, samples[:3])
-            scores = [score(texts, test, sample, strength) for sample in samples]
+            strength = choose_strength(labelled, samples[:CHOOSING_DRAWS])
+            scores = [accuracy(texts, sample, strength) for sample in samples]
             points.append(
                 CurvePoint(size, float(np.mean(scores)), float(np.std(scores, ddof=1)), INNER_DRAWS)
             )
-        last = score(texts, test, known, choose_strength(texts, [known]))
+        last = score(texts, known)
         points.append(CurvePoint(KNOWN, last, 0.0, 1))
         gains = {}
         for labels in LATER:
-            if labels <= len(texts.labels):
-                sample = draw_labels(texts.keys, texts.strata, labels, draw)
-                strength = choose_strength(texts, [sample])
-                gains[labels] = score(texts, test, sample, strength) - last
+            if labels <= len(labelled.labels):
+                sample = draw_labels(labelled.keys, labelled.strata, labels, draw)
+                gains[labels] = score(texts, sample) - last
         points_as_rows = [asdict(point) for point in points]
         cases.append({"task": task, "draw": draw, "points": points_as_rows, "gains": gains})
     return cases

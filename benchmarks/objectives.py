@@ -16,17 +16,10 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-SOURCES = (
-    "arxiv",
-    "blogs",
-    "news_reuters",
-    "news_wikinews",
-    "newsgroups",
-    "pubmed",
-    "reviews_amazon",
-    "reviews_movie",
-)
-DOCUMENTS = 3_200
+sys.path.insert(0, str(Path(__file__).parent / "evidence"))
+
+from plan import DOCUMENTS, SOURCES
+
 ARMS = ("selected", "random")
 
 

@@ -53,12 +53,12 @@ def results(evidence, tmp_path):
     return found
 
 
-def test_runs_of_words_see_through_numbers_and_marks(evidence):
-    runs = evidence["texts"].runs
+def test_repeats_are_seen_through_numbers_and_marks(evidence):
     one = "A total of 212 patients ( 106 in each arm ) were followed for @ weeks ."
     other = "a total of @ patients (@ in each arm) were followed for 12 weeks"
-    assert runs(one) & runs(other)
-    assert runs("Too few words") == {"too few words"}
+    tested = evidence["texts"].TestedTexts([one, "Too few words"])
+    texts = [other, "too few words .", "Too few words, but more than a test text has", "another"]
+    assert tested.without_repeats(texts) == [2, 3]
 
 
 def test_a_document_that_repeats_a_test_text_is_left_out(evidence, tmp_path, monkeypatch):

@@ -11,12 +11,12 @@ the variance of a text's difference .03 to .1 (draws of labels averaged).
 from itertools import product
 
 import numpy as np
+from plan import ADAPTATIONS
 
 from dana.core.statistics import ALPHA, TwoLevel, holm
 from dana.core.text_table import tabulate
 
 SIMULATIONS = 4_000
-ADAPTATIONS = 8
 TEXTS = {
     "rct_sample": 3526,
     "csabstruct": 3286,

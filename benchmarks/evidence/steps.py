@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,10 @@ from dana.finetuning.probe import (
 from dana.finetuning.settings import ProbeSettings
 from dana.models.folder import resolve_model
 from dana.stages.pilot import pilot_stage
-from dana.stages.probe import group_numbers
+from dana.stages.probe import CHOOSING_DRAWS, group_numbers
 from dana.tasks.examples import Example
 from dana.tasks.kinds.single_label import SingleLabel
 from dana.train.settings import AdaptSettings
-
-CHOOSING_DRAWS = 3  # of a size, that choose the penalty, as in the product
 
 
 def dana(log: Path, *arguments: object) -> None:
@@ -179,10 +178,33 @@ def adapt(work: Path, adaptation: Adaptation) -> Path:
     return folder
 
 
-def labelled_vectors(
-    work: Path, task: str, model: str | Path
-) -> tuple[LabelledVectors, LabelledVectors]:
-    """Encode the texts whose labels are drawn, and those that are tested."""
+@dataclass(frozen=True)
+class TaskVectors:
+    """The texts of a task, encoded by a model.
+
+    Attributes:
+        known: The texts whose labels are drawn.
+        vectors: Vectors of these, then of the tested texts.
+        labels: Their labels.
+    """
+
+    known: LabelledVectors
+    vectors: np.ndarray
+    labels: np.ndarray
+
+    @property
+    def tested_labels(self) -> np.ndarray:
+        """Labels of the tested texts."""
+        return self.labels[len(self.known.labels) :]
+
+    def predict(self, sample: np.ndarray, strength: float) -> np.ndarray:
+        """Predict the labels of the tested texts by a probe that is fitted to some rows."""
+        tests = np.arange(len(self.known.labels), len(self.labels))
+        return probe_scores(self.vectors, self.labels, self.known.kind, sample, tests, strength)
+
+
+def encode(work: Path, task: str, model: str | Path) -> TaskVectors:
+    """Encode the texts of a task."""
     folder = work / "tasks" / task
     train = read_rows(folder / "train.jsonl")
     test = read_rows(folder / "test.jsonl")
@@ -190,20 +212,18 @@ def labelled_vectors(
     vectors = encoder.encode([row["text"] for row in (*train, *test)]).cpu().numpy()
     names = sorted({row["label"] for row in (*train, *test)})
     kind = SingleLabel(tuple(names))
-    parts = []
-    for rows, start in ((train, 0), (test, len(train))):
-        examples = [Example(row["id"], row["text"], 0, group=row["group"]) for row in rows]
-        parts.append(
-            LabelledVectors(
-                vectors[start : start + len(rows)],
-                kind.gather([names.index(row["label"]) for row in rows]),
-                kind,
-                "accuracy",
-                text_keys(examples),
-                group_numbers(examples),
-            )
-        )
-    return parts[0], parts[1]
+    labels = kind.gather([names.index(row["label"]) for row in (*train, *test)])
+    examples = [Example(row["id"], row["text"], 0, group=row["group"]) for row in train]
+    count = len(train)
+    known = LabelledVectors(
+        vectors[:count],
+        labels[:count],
+        kind,
+        "accuracy",
+        text_keys(examples),
+        group_numbers(examples),
+    )
+    return TaskVectors(known, vectors, labels)
 
 
 def probe(work: Path, task: str, model: str | Path, sizes: Sequence[int]) -> list[dict[str, Any]]:
@@ -212,12 +232,9 @@ def probe(work: Path, task: str, model: str | Path, sizes: Sequence[int]) -> lis
     Returns:
         A row for each size, without what names the model.
     """
-    known, tested = labelled_vectors(work, task, model)
-    kind = known.kind
-    vectors = np.concatenate([known.vectors, tested.vectors])
-    labels = np.concatenate([known.labels, tested.labels])
+    texts = encode(work, task, model)
+    known = texts.known
     count = len(known.labels)
-    tests = np.arange(count, len(labels))
     rows = []
     for size in sizes:
         if size > count:
@@ -225,11 +242,9 @@ def probe(work: Path, task: str, model: str | Path, sizes: Sequence[int]) -> lis
         draws = DRAWS if size < count else 1
         samples = [draw_labels(known.keys, known.strata, size, draw) for draw in range(draws)]
         strength = choose_strength(known, samples[:CHOOSING_DRAWS])
-        predictions = [
-            probe_scores(vectors, labels, kind, sample, tests, strength) for sample in samples
-        ]
-        right = np.sum([row == labels[count:] for row in predictions], axis=0)
-        macro = [kind.score(row, labels[count:], "macro_f1") for row in predictions]
+        predictions = [texts.predict(sample, strength) for sample in samples]
+        right = np.sum([row == texts.tested_labels for row in predictions], axis=0)
+        macro = [known.kind.score(row, texts.tested_labels, "macro_f1") for row in predictions]
         rows.append(
             {
                 "measure": "probe",

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ import yaml
 from plan import SOURCES, TARGET_TEXTS, TEST_TEXTS, TRAIN_TEXTS, Task
 
 from dana.core.artifacts import write_text
+from dana.corpus.overlap import OverlapIndex
 from dana.finetuning.probe import draw_labels, strata_of, text_keys
 from dana.tasks.card import load_card
 from dana.tasks.examples import Example, read_splits
@@ -30,12 +32,26 @@ def letters(text: str) -> str:
     return NOT_LETTERS.sub(" ", text.lower()).strip()
 
 
-def runs(text: str) -> set[str]:
-    """Return the runs of eight words of a text; of a shorter text the whole."""
-    words = letters(text).split()
-    if len(words) <= RUN:
-        return {" ".join(words)}
-    return {" ".join(words[start : start + RUN]) for start in range(len(words) - RUN + 1)}
+class TestedTexts:
+    """The texts that are tested, by which repeats of them are found.
+
+    Args:
+        texts: The texts.
+    """
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._whole = {letters(text) for text in texts}
+        self._index = OverlapIndex.build({"test": sorted(self._whole)}, RUN, RUN)
+
+    def without_repeats(self, texts: Sequence[str]) -> list[int]:
+        """Return the rows of the texts that share no eight words with a tested one and equal none."""
+        in_letters = [letters(text) for text in texts]
+        repeats = {overlap.row for overlap in self._index.find(in_letters)}
+        return [
+            row
+            for row, text in enumerate(in_letters)
+            if row not in repeats and text not in self._whole
+        ]
 
 
 def group_of(task: Task, example: Example) -> str:
@@ -65,9 +81,9 @@ def divide(task: Task) -> tuple[list[Example], list[Example]]:
     known_groups = {group_of(task, example) for example in train}
     test = [example for example in test if group_of(task, example) not in known_groups]
     test = test[:TEST_TEXTS]
-    tested = set().union(*(runs(example.text) for example in test))
-    train = [example for example in train if tested.isdisjoint(runs(example.text))]
-    return train[:TRAIN_TEXTS], test
+    tested = TestedTexts(example.text for example in test)
+    kept = tested.without_repeats([example.text for example in train])
+    return [train[row] for row in kept[:TRAIN_TEXTS]], test
 
 
 def prepare_task(task: Task, folder: Path) -> None:
@@ -120,23 +136,18 @@ def prepare_pool(tasks: Sequence[Path], out: Path) -> None:
     """Write the documents of all sources that share nothing with a test text, and how many do."""
     if out.is_file():
         return
-    tested: set[str] = set()
-    for folder in tasks:
-        for row in read_rows(folder / "test.jsonl"):
-            some = runs(row["text"])
-            # A shorter text is no evidence: "a good film" stands in many documents.
-            tested |= {run for run in some if len(run.split()) == RUN}
-    dropped = dict.fromkeys(SOURCES, 0)
+    rows_of_tasks = [read_rows(folder / "test.jsonl") for folder in tasks]
+    tested = TestedTexts(row["text"] for row in chain.from_iterable(rows_of_tasks))
+    dropped = {}
     kept = []
     for source in SOURCES:
         path = Path(os.environ["DANA_DATA"]) / "general" / f"{source}.jsonl.gz"
         with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines):
-                text = json.loads(line)["text"]
-                if tested.isdisjoint(runs(text)):
-                    kept.append({"id": f"{source}-{number}", "text": text, "source": source})
-                else:
-                    dropped[source] += 1
+            texts = [json.loads(line)["text"] for line in lines]
+        rows = tested.without_repeats(texts)
+        dropped[source] = len(texts) - len(rows)
+        for row in rows:
+            kept.append({"id": f"{source}-{row}", "text": texts[row], "source": source})
     write_text(out.with_suffix(".dropped.json"), json.dumps(dropped, indent=1))
     write_rows(out, kept)
 

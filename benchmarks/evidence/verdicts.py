@@ -7,7 +7,6 @@ text, averaged over the draws of labels; U over adaptations plus T over texts. p
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from plan import (
     BASE,
     CHOSEN,
     CURVE,
+    DRAWS,
     DSIR,
     FORGETTING,
     MODEL,
@@ -33,6 +33,7 @@ from plan import (
 )
 from rows import Results, decode_counts
 
+from dana.core.learning_curve import CurvePoint, labels_worth
 from dana.core.statistics import ALPHA, TwoLevel, holm, two_level
 from dana.core.text_table import tabulate
 from dana.finetuning.pilot import NONE
@@ -156,25 +157,13 @@ def pooled(results: Results, size: int, arm: str, other: str) -> TwoLevel | None
 
 
 def worth_in_labels(results: Results, task: str, score: float, size: int) -> float | None:
-    """Return how many more labels give the base the same accuracy, from its curve, linear in log labels.
-
-    Returns:
-        A number, 0 if the base is as good; infinity beyond the last point; None without a curve.
-    """
+    """Return how many more labels give the base the same accuracy (:func:`labels_worth`)."""
     points = []
     for labels in CURVE:
         base = scores_of(results, task, BASE, labels)
-        if base is not None and labels >= size:
-            points.append((labels, base.accuracy))
-    if not points:
-        return None
-    if score <= points[0][1]:
-        return 0.0
-    for (labels, low), (more, high) in pairwise(points):
-        if low < score <= high:
-            share = (score - low) / (high - low)
-            return math.exp(math.log(labels) + share * math.log(more / labels)) - size
-    return math.inf
+        if base is not None:
+            points.append(CurvePoint(labels, base.accuracy, math.nan, DRAWS))
+    return labels_worth(points, score, size)
 
 
 def verdict(row: TwoLevel, p: float) -> str:

@@ -25,11 +25,11 @@ def worth_lines(probes: Sequence[ProbeResult]) -> list[str]:
     for task in dict.fromkeys(probe.task for probe in shares):
         of_task = [probe for probe in shares if probe.task == task]
         arms = dict.fromkeys(probe.arm for probe in of_task)
+        base_points = curve_of(of_task, BASE)
         for arm in main_arms(arms):
-            base_points = curve_of(of_task, BASE)
             points = curve_of(of_task, arm)
-            lines += [line for line in (_worth(task, base_points, points),) if line]
-            lines += [line for line in (_forecast(task, points),) if line]
+            sentences = (_worth(task, base_points, points), _forecast(task, points))
+            lines += [sentence for sentence in sentences if sentence]
     return lines
 
 
