@@ -11,8 +11,9 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,13 +41,31 @@ from texts import prepare_pool, prepare_task
 
 from dana.finetuning.pilot import NONE
 
+
+@dataclass(frozen=True)
+class Question:
+    """What is made to answer a question.
+
+    Attributes:
+        plan: Yields the models, each with the tasks that it is measured on, by the choices of pilots.
+        make: Makes the rows of a model.
+        measure: Measure of these rows.
+        sizes: Numbers of labels that it needs.
+    """
+
+    plan: Callable[[dict[str, str]], Iterator[tuple[Adaptation, list[str]]]]
+    make: Callable[[Path, Adaptation, Sequence[str]], "Rows"] = adapted_rows
+    measure: str = "probe"
+    sizes: tuple[int, ...] = SIZES
+
+
 QUESTIONS = {
-    "primary": primary,
-    "tuned": tuned,
-    "controls": controls,
-    "dsir": rivals,
-    "variants": variants,
-    "forgetting": forgetting,
+    "primary": Question(primary),
+    "tuned": Question(tuned, tuned_rows, "finetune", (TARGET_TEXTS,)),
+    "controls": Question(controls),
+    "dsir": Question(rivals),
+    "variants": Question(variants),
+    "forgetting": Question(forgetting),
 }
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -72,8 +91,8 @@ def choices_of(results: Results) -> dict[str, str]:
     return {task: choice for task, choice in chosen.items() if choice != NONE}
 
 
-def is_known(results: Results, adaptation: Adaptation, task: str, measure: str) -> bool:
-    """Return whether a task has all rows of a model by a measure."""
+def is_known(results: Results, adaptation: Adaptation, task: str, question: Question) -> bool:
+    """Return whether a task has all rows of a model that a question needs."""
     rows = results.find(
         task,
         arm=adaptation.arm_on(task),
@@ -81,10 +100,9 @@ def is_known(results: Results, adaptation: Adaptation, task: str, measure: str) 
         index=adaptation.index,
         model=adaptation.model,
         steps=adaptation.steps,
-        measure=measure,
+        measure=question.measure,
     )
-    sizes = SIZES if measure == "probe" else (TARGET_TEXTS,)
-    return {row["size"] for row in rows} >= set(sizes)
+    return {row["size"] for row in rows} >= set(question.sizes)
 
 
 def run_steps(
@@ -139,13 +157,11 @@ def _select(work: Path, task: str, arm: str, index: int, objective: str) -> None
     select(work, task, arm, index, objective)
 
 
-def missing_models(
-    results: Results, planned: Iterable[tuple[Adaptation, list[str]]], measure: str
-) -> list[tuple[Adaptation, list[str]]]:
-    """Return the planned models and tasks of which a row is missing."""
+def missing_models(results: Results, question: Question) -> list[tuple[Adaptation, list[str]]]:
+    """Return the models of a question, and their tasks, of which a row is missing."""
     missing = []
-    for adaptation, tasks in planned:
-        left = [task for task in tasks if not is_known(results, adaptation, task, measure)]
+    for adaptation, tasks in question.plan(choices_of(results)):
+        left = [task for task in tasks if not is_known(results, adaptation, task, question)]
         if left:
             missing.append((adaptation, left))
     return missing
@@ -161,16 +177,15 @@ def pilots(work: Path, results: Results, jobs: int, deadline: float) -> bool:
     return run_steps(steps, results, jobs, deadline)
 
 
-def answer(args: argparse.Namespace, results: Results, question: str, deadline: float) -> bool:
+def answer(args: argparse.Namespace, results: Results, name: str, deadline: float) -> bool:
     """Make what is missing of a question; return whether all is there."""
-    measure = "finetune" if question == "tuned" else "probe"
-    make = tuned_rows if question == "tuned" else adapted_rows
-    missing = missing_models(results, QUESTIONS[question](choices_of(results)), measure)
+    question = QUESTIONS[name]
+    missing = missing_models(results, question)
     needed = [adaptation for adaptation, _ in missing]
     if not run_steps(selections(args.work, needed), results, args.jobs, deadline):
         return False
     steps = [
-        (f"{question} {one.task} {one.name}", partial(make, args.work, one, tasks))
+        (f"{name} {one.task} {one.name}", partial(question.make, args.work, one, tasks))
         for one, tasks in missing
     ]
     return run_steps(steps, results, args.jobs, deadline)
@@ -188,7 +203,7 @@ def experiment(args: argparse.Namespace) -> bool:
         for task in VARIED_TASKS:
             if not results.find(task, arm=BASE, model=SMALL):
                 results.add(task, base_rows(args.work, task, SMALL))
-    return all(answer(args, results, question, deadline) for question in args.questions)
+    return all(answer(args, results, name, deadline) for name in args.questions)
 
 
 def main() -> int:
