@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
 
@@ -80,7 +81,7 @@ def forecast_gain(points: Sequence[CurvePoint], labels: int, seed: int = 0) -> F
         None with fewer than 200 labels or three points, or where `labels` are no more than were
         measured: nothing is extrapolated then.
     """
-    points = sorted(points, key=_labels_of)
+    points = sorted(points, key=attrgetter("labels"))
     if len(points) < FEWEST_POINTS or points[-1].labels < FEWEST_LABELS:
         return None
     last = points[-1]
@@ -144,7 +145,7 @@ def labels_worth(points: Sequence[CurvePoint], score: float, labels: int) -> flo
         0 if the model is as good with as many; infinity if its last point is still below; None if it
         was not measured with `labels`.
     """
-    later = sorted((point for point in points if point.labels >= labels), key=_labels_of)
+    later = sorted((point for point in points if point.labels >= labels), key=attrgetter("labels"))
     if not later or later[0].labels != labels:
         return None
     if score <= later[0].score:
@@ -155,7 +156,3 @@ def labels_worth(points: Sequence[CurvePoint], score: float, labels: int) -> flo
             log_labels = math.log(one.labels) + share * math.log(next_one.labels / one.labels)
             return math.exp(log_labels) - labels
     return math.inf
-
-
-def _labels_of(point: CurvePoint) -> int:
-    return point.labels

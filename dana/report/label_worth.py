@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from operator import attrgetter
 
 from dana.core.learning_curve import CurvePoint, forecast_gain, labels_worth
 from dana.report.probes import LINEAR, ProbeResult
@@ -40,7 +41,7 @@ def curve_of(probes: Sequence[ProbeResult], arm: str) -> list[CurvePoint]:
         for probe in probes
         if probe.arm == arm
     ]
-    return sorted(points, key=lambda point: point.labels)
+    return sorted(points, key=attrgetter("labels"))
 
 
 def _worth(task: str, base: Sequence[CurvePoint], points: Sequence[CurvePoint]) -> str:

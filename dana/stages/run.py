@@ -170,16 +170,16 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
         DanaError: If a component is unknown; names the arm.
     """
     check_seeds(settings)
-    with naming("model"):
+    with _naming("model"):
         if settings.model:
             load_config(settings.model)
             read_pooling(settings.model)
-    with naming("selection"):
+    with _naming("selection"):
         settings.selection.splitter()
     selectors = {}
     for arm in settings.described_arms:
         if arm.selects:
-            with naming(f"arms.{arm.name}"):
+            with _naming(f"arms.{arm.name}"):
                 selectors[arm.name] = _selector_of(arm, settings)
     steps = list(_steps(settings, selectors, quick))
     if settings.final:
@@ -188,7 +188,7 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
 
 
 @contextmanager
-def naming(key: str) -> Iterator[None]:
+def _naming(key: str) -> Iterator[None]:
     """Begin the message of an error with the key of the recipe that it is about."""
     try:
         yield

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.core.files import temp_file
 from dana.core.tensors import load_tensors, save_tensors
 from dana.models.ngram.vocabulary import BEGIN, UNKNOWN, Vocabulary, WordIds
 
@@ -192,29 +191,3 @@ def text_entropies(
     log10 = np.bincount(ids.text_of, model.log_probs(ids) * mask, minlength=len(ids))
     tokens = np.bincount(ids.text_of, mask, minlength=len(ids)).astype(np.int64)
     return TextEntropies(-math.log(10) * log10, tokens)
-
-
-def write_arpa(model: NgramModel, path: Path) -> None:
-    """Write an ARPA file, as SRILM and KenLM read it.
-
-    A header gives the number of n-grams per order. A section per order has a line per n-gram: log10
-    probability, words and, except at the highest order, log10 back-off. Numbers have all their
-    digits.
-    """
-    with (
-        temp_file(path) as temporary,
-        temporary.open("w", encoding="utf-8", newline="\n") as stream,
-    ):
-        stream.write("\\data\\\n")
-        for order, level in enumerate(model.levels, 1):
-            stream.write(f"ngram {order}={level.keys.size}\n")
-        sections = zip(model.levels, model.phrases(), strict=True)
-        for order, (level, phrases) in enumerate(sections, 1):
-            stream.write(f"\n\\{order}-grams:\n")
-            rows = zip(level.log_probs.tolist(), phrases, level.backoffs.tolist(), strict=True)
-            for log_prob, phrase, backoff in rows:
-                line = f"{log_prob:.9g}\t{phrase}"
-                if order < model.order:
-                    line += f"\t{backoff:.9g}"
-                stream.write(f"{line}\n")
-        stream.write("\n\\end\\\n")

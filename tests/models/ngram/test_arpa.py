@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from dana.models.ngram.kneser_ney import train_ngrams
-from dana.models.ngram.model import text_entropies, write_arpa
+from dana.models.ngram.model import text_entropies
 from dana.models.ngram.vocabulary import Vocabulary
+from tests.models.ngram.arpa import write_arpa
 
 HERE = Path(__file__).parent
 # 60 made-up texts, and what KenLM's estimator made of them:
