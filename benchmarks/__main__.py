@@ -15,6 +15,7 @@ SMALL = {
     "clusters": ["20000"],
     "detectors": ["--quick"],
     "evidence": ["runs/evidence", "--tables"],
+    "few_labels": ["runs/evidence", "--tables"],
     "gpu": [],
     "kills": ["--kills", "1", "--commands", "weigh"],
     "learning_curves": ["runs/evidence", "--tasks", "acl_arc", "--draws", "1"],

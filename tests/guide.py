@@ -202,6 +202,8 @@ def run_commands(lines: str) -> None:
         assert words[0] == "dana", line
         if {"finetune", "topic-gap"} & set(words[1:3]):
             words += ["--set", *FINETUNED]
+        if "finetune.method=contrastive" in words:
+            words.append("finetune.pooling=mean")
         if words[1] == "finetune" and "--seeds" not in words:
             words.append("finetune.seeds=1")
         if words[1:3] == ["run", "tickets"] and "--dry-run" not in words:

@@ -2,9 +2,10 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -45,7 +46,7 @@ class Callbacks:
     track: Callable[[dict[str, float], int], None] | None = None
 
 
-def run_seed(
+def run_seed(  # noqa: PLR0913, what decides a seed
     model: str,
     splits: dict[str, EncodedSplit],
     card: TaskCard,
@@ -54,6 +55,7 @@ def run_seed(
     precision: Precision,
     name: str = "seed",
     calls: Callbacks = Callbacks(),
+    method: "type[SeedTraining] | None" = None,
 ) -> tuple[Classifier, SeedResult]:
     """Fine-tune a checkpoint for one seed; returns the tested model and its result.
 
@@ -70,8 +72,10 @@ def run_seed(
             Processes share nothing: each works on other seeds.
         name: Name of the run in the progress bar: task, and arm or model.
         calls: What is called meanwhile.
+        method: How it is trained; None trains encoder and head together.
 
     Raises:
+        ConfigError: If the method does not fit the labels.
         ArtifactError: If the checkpoint cannot be used.
         DanaError: If the loss is not finite.
     """
@@ -80,11 +84,10 @@ def run_seed(
     loss_labels = train.loss_labels
     assert loss_labels is not None, "train is encoded with its labels"
     kind = card.label_kind.fit(loss_labels)
-    classifier = _make_classifier(model, card, kind, preset, seed).to(precision.device)
+    method = method or SeedTraining
+    classifier = method.make_classifier(model, card, kind, preset, seed).to(precision.device)
     precision = try_precision(precision, classifier, two_rows(classifier, train, precision.device))
-    training = SeedTraining(
-        classifier, kind, card, preset, train, splits["dev"], seed, precision, calls
-    )
+    training = method(classifier, kind, card, preset, train, splits["dev"], seed, precision, calls)
     training.run(name)
     kind = kind.fold_into(classifier.out)
     outputs = predict(classifier, splits["test"], kind, precision, calls.check_in)
@@ -93,23 +96,6 @@ def run_seed(
         seed, training.tested_epoch, training.dev_scores, outputs, seconds, precision.name
     )
     return classifier, result
-
-
-def _make_classifier(
-    model: str, card: TaskCard, kind: Kind, preset: Preset, seed: int
-) -> Classifier:
-    """Load a checkpoint with a new head.
-
-    Raises:
-        ArtifactError: If it cannot be used, or its head lacks the bias that the kind needs.
-    """
-    classifier = new_classifier(model, len(kind.outputs), seed, kind.per_word, preset.pooling)
-    is_standardised = kind != card.label_kind
-    if is_standardised and classifier.out.bias is None:
-        raise ArtifactError(
-            f"{model}: its head has no bias, but {card.kind} needs one; use pooling=mean"
-        )
-    return classifier
 
 
 @dataclass
@@ -143,19 +129,52 @@ class SeedTraining:
     dev_scores: list[float] = field(default_factory=list)
     tested_epoch: int = 0
 
+    version: ClassVar[int] = 0  # of the numbers of another method
+    auto_preset: ClassVar[Mapping[str, Any]] = {}  # what it changes in the preset ``auto``
+
+    @classmethod
+    def check_task(cls, card: TaskCard, preset: Preset) -> None:
+        """Refuse a task, or a pooling, that the method cannot train; this one trains all.
+
+        Raises:
+            ConfigError: Says why.
+        """
+
+    @classmethod
+    def make_classifier(
+        cls, model: str, card: TaskCard, kind: Kind, preset: Preset, seed: int
+    ) -> Classifier:
+        """Load a checkpoint with a new head.
+
+        Raises:
+            ArtifactError: If it cannot be used, or its head lacks the bias that the kind needs.
+        """
+        classifier = new_classifier(model, len(kind.outputs), seed, kind.per_word, preset.pooling)
+        is_standardised = kind != card.label_kind
+        if is_standardised and classifier.out.bias is None:
+            raise ArtifactError(
+                f"{model}: its head has no bias, but {card.kind} needs one; use pooling=mean"
+            )
+        return classifier
+
     def __post_init__(self) -> None:
         examples = len(self.train.tokens)
         self.epochs = self.preset.epochs_of(examples)
         self.steps_of_epoch = math.ceil(examples / self.preset.batch_size)
         self.class_weights = self._class_weights()
 
+    @property
+    def train_labels(self) -> np.ndarray:
+        """Targets of the loss, one row per unit of the training split."""
+        assert self.train.loss_labels is not None, "train is encoded with its labels"
+        return self.train.loss_labels
+
     def _class_weights(self) -> Tensor | None:
         """Return the weight of each class in the loss; None if all count alike."""
         if self.card.class_weight is None:
             return None
-        assert self.train.loss_labels is not None, "train is encoded with its labels"
         every_unit = self.train.units(np.arange(len(self.train.tokens)))
-        weights = self.kind.class_weights(self.train.loss_labels[every_unit])
+        weights = self.kind.class_weights(self.train_labels[every_unit])
         return torch.from_numpy(weights).to(self.precision.device)
 
     def run(self, name: str) -> None:
@@ -207,11 +226,10 @@ class SeedTraining:
     def losses(self, batch: tuple[int, np.ndarray]) -> list[Tensor]:
         """Compute the loss of a step, given its number and rows."""
         step, rows = batch
-        assert self.train.loss_labels is not None, "train is encoded with its labels"
         self.calls.check_in()
         self.classifier.train()
         device = self.precision.device
-        labels = torch.from_numpy(self.train.loss_labels[self.train.units(rows)]).to(device)
+        labels = torch.from_numpy(self.train_labels[self.train.units(rows)]).to(device)
         dropout_seed = derive_seed(self.seed, "finetune", "dropout", step)
         with torch_seed(dropout_seed, device), self.precision.autocast():
             logits = self.classifier(*self.train.batch(rows, device))

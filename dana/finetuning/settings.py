@@ -1,6 +1,7 @@
 """Define the settings of a fine-tuning, a preset of the task card and values that override it, and of the probe."""
 
 from dataclasses import asdict, field, fields, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -21,10 +22,16 @@ from dana.core.settings import (
 from dana.tasks.settings import AUTO, BALANCED, EVALUATE, POOLINGS, Preset, Seeds
 
 if TYPE_CHECKING:
+    from dana.finetuning.loop import SeedTraining
     from dana.tasks.card import TaskCard
 
 
 WINDOWS = ("mean",)
+WHOLE = "whole"
+METHODS = {  # of fine-tuning; another is a subclass of SeedTraining and a line here
+    WHOLE: "dana.finetuning.loop:SeedTraining",
+    "contrastive": "dana.finetuning.contrastive:ContrastiveTraining",
+}
 BASE_WIDTH, BASE_RATE = 768, 3e-5  # of BERT-base, whose first token is trained (Devlin et al. 2019)
 MOST_RATE = 1e-3
 NO_WEIGHT = "none"
@@ -92,6 +99,10 @@ class FinetuneSettings:
     """Overrides the preset."""
     pooling: Annotated[str, OneOf(POOLINGS)] | None = None
     """Overrides the preset: cls, mean or markers."""
+    method: Annotated[str, OneOf(METHODS)] = WHOLE
+    """whole trains encoder and head together. contrastive draws the vectors of two texts together if
+    they have the same label and apart if not, then fits a linear head: for few labels, of tasks
+    whose texts have one label each."""
     windows: Annotated[str, OneOf(WINDOWS)] | None = None
     """mean reads a text longer than max_tokens in windows of so many tokens, at most 16, and averages
     what the model says of them, each weighted by its tokens. null cuts it off. The saved model labels
@@ -138,9 +149,17 @@ class FinetuneSettings:
                 **asdict(preset),
                 "max_tokens": min(preset.max_tokens, positions_of(config)),
                 **entry,
+                **self.training.auto_preset,
             }
             preset = load(Preset, values, origin="config.json of the checkpoint: dana")
         return replace(preset, **self._overrides())
+
+    @property
+    def training(self) -> "type[SeedTraining]":
+        """The class that trains a seed."""
+        module, _, name = METHODS[self.method].partition(":")
+        found: type[SeedTraining] = getattr(import_module(module), name)
+        return found
 
     def fields_of(self, card: "TaskCard") -> "TaskCard":
         """Return the card with the overridden names of fields."""

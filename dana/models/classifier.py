@@ -78,17 +78,41 @@ class Classifier(nn.Module):
         if third is not None and third.dim() == 1:
             logits = self(input_ids, attention_mask)
             return mean_by_text(logits, third, attention_mask.sum(1))
+        inputs = self._arguments(input_ids, attention_mask, third)
+        with running(self.model):
+            logits = self.model(**inputs).logits
+        if self.per_word:
+            return logits[third]
+        return logits
+
+    def vectors(
+        self, input_ids: Tensor, attention_mask: Tensor, third: Tensor | None = None
+    ) -> Tensor:
+        """Compute what the head of a :class:`PooledClassifier` reads, shape (rows, width).
+
+        Args:
+            input_ids: See :meth:`forward`.
+            attention_mask: See :meth:`forward`.
+            third: See :meth:`forward`; the vector of a text in windows is the mean of theirs.
+        """
+        if third is not None and third.dim() == 1:
+            vectors = self.vectors(input_ids, attention_mask)
+            return mean_by_text(vectors, third, attention_mask.sum(1))
+        inputs = self._arguments(input_ids, attention_mask, third)
+        with running(self.model):
+            return self.model.pool(**inputs)
+
+    def _arguments(
+        self, input_ids: Tensor, attention_mask: Tensor, third: Tensor | None
+    ) -> dict[str, Tensor]:
+        """Name the inputs of the model, as it takes them."""
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         if third is not None and not self.per_word:
             if isinstance(self.model, PooledClassifier) and self.model.parts > 1:
                 inputs["groups"] = third
             elif getattr(self.model.config, "type_vocab_size", 0) > 1:
                 inputs["token_type_ids"] = third
-        with running(self.model):
-            logits = self.model(**inputs).logits
-        if self.per_word:
-            return logits[third]
-        return logits
+        return inputs
 
 
 def mean_by_text(values: Tensor, texts: Tensor, weights: Tensor) -> Tensor:
@@ -116,27 +140,32 @@ class PooledClassifier(nn.Module):
     The representation of a text is the mean of all real tokens, special ones included; or, with
     several parts, the states of its entity markers side by side (Baldini Soares et al. 2019,
     Matching the blanks: entity start states). Its folder holds a backbone for ``AutoModel``, and
-    the head in a file beside it: dense and out, weight and bias.
+    the head in a file beside it: dense and out, weight and bias; of a linear head, out alone.
 
     Args:
         backbone: An ``AutoModel``.
         classes: Number of classes.
         parts: 1 for the mean, else the number of markers.
+        is_linear: Whether the head is one linear layer.
     """
 
-    def __init__(self, backbone: Any, classes: int, parts: int = 1) -> None:
+    def __init__(
+        self, backbone: Any, classes: int, parts: int = 1, is_linear: bool = False
+    ) -> None:
         super().__init__()
         self.base_model = backbone
         self.config = backbone.config
         self.parts = parts
         width = self.config.hidden_size
-        layers = {
+        layers: dict[str, nn.Module] = {
             "dropout": nn.Dropout(DROPOUT),
             "dense": nn.Linear(parts * width, width),
             "tanh": nn.Tanh(),
             "last_dropout": nn.Dropout(DROPOUT),
             "out": nn.Linear(width, classes),
         }
+        if is_linear:
+            layers = {"out": nn.Linear(parts * width, classes)}
         self.head = nn.Sequential(OrderedDict(layers))
 
     def forward(
@@ -152,12 +181,25 @@ class PooledClassifier(nn.Module):
         """
         from transformers.modeling_outputs import SequenceClassifierOutput
 
+        vectors = self.pool(attention_mask, groups, **inputs)
+        return SequenceClassifierOutput(logits=self.head(vectors))
+
+    def pool(
+        self, attention_mask: Tensor, groups: Tensor | None = None, **inputs: Tensor
+    ) -> Tensor:
+        """Compute the representation of each text, shape (rows, parts · width).
+
+        Args:
+            attention_mask: See :meth:`forward`.
+            groups: See :meth:`forward`.
+            inputs: See :meth:`forward`.
+        """
         states = self.base_model(attention_mask=attention_mask, **inputs)[0].float()
         if groups is None:
             groups = attention_mask
         masks = [(groups == part).unsqueeze(-1).float() for part in range(1, self.parts + 1)]
         means = [(states * mask).sum(1) / mask.sum(1).clamp(min=1) for mask in masks]
-        return SequenceClassifierOutput(logits=self.head(torch.cat(means, 1)))
+        return torch.cat(means, 1)
 
     def save_pretrained(self, folder: Path) -> None:
         """Write ``backbone/`` and ``head.safetensors``."""
@@ -178,9 +220,10 @@ class PooledClassifier(nn.Module):
         backbone = load_backbone(str(folder / BACKBONE))
         with loading(f"{folder}/{HEAD}"):
             weights = load_file(folder / HEAD)
-            model = cls(
-                backbone, classes, weights["dense.weight"].shape[1] // backbone.config.hidden_size
-            )
+            is_linear = "dense.weight" not in weights
+            first_layer = "out.weight" if is_linear else "dense.weight"
+            parts = weights[first_layer].shape[1] // backbone.config.hidden_size
+            model = cls(backbone, classes, parts, is_linear)
             model.head.load_state_dict(weights)
         return model
 
@@ -254,6 +297,24 @@ def new_classifier(
     key = "word_head" if per_word else "head"
     init_head(layers, derive_seed(seed, "finetune", key, network.config.hidden_size, classes))
     return Classifier(network, per_word)
+
+
+def new_linear_classifier(model: str, classes: int, pooling: str = "mean") -> Classifier:
+    """Load a checkpoint with a linear head over pooled tokens, which is 0.
+
+    Args:
+        model: Folder or Hub name.
+        classes: Number of classes.
+        pooling: ``mean`` or ``markers``.
+
+    Raises:
+        ArtifactError: If there is no such checkpoint, or its weights are pickled.
+    """
+    parts = 1 if pooling == "mean" else 2
+    network = PooledClassifier(load_backbone(model), classes, parts, is_linear=True)
+    nn.init.zeros_(network.head.out.weight)
+    nn.init.zeros_(network.head.out.bias)
+    return Classifier(network)
 
 
 def _load_with_head(model: str, config: Any, classes: int, per_word: bool, pooling: str) -> Any:

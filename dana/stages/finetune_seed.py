@@ -34,11 +34,11 @@ from dana.core.rng import generator
 from dana.corpus.documents import source_digests
 from dana.corpus.text import ENTITY_MARKERS, entity_markers
 from dana.finetuning.encoded_split import MOST_WINDOWS, EncodedSplit
-from dana.finetuning.loop import Callbacks, run_seed
+from dana.finetuning.loop import Callbacks, SeedTraining, run_seed
 from dana.finetuning.results import SeedResult, read_results, summarise, write_result
 from dana.finetuning.saved import write_model
-from dana.finetuning.settings import FinetuneSettings, checkpoint_entry
-from dana.models.classifier import Classifier, mean_head_origin, new_classifier
+from dana.finetuning.settings import WHOLE, FinetuneSettings, checkpoint_entry
+from dana.models.classifier import Classifier, mean_head_origin
 from dana.models.folder import load_tokenizer, model_identity, model_name
 from dana.models.language_model import check_length
 from dana.stages.join import logs_folder
@@ -77,6 +77,8 @@ class Finetuning:
         preset: Hyper-parameters.
         markers: Marks before the entities, where texts are pooled at them.
         windows: ``mean``, where longer texts are read in windows; else None.
+        method: Name of the way of training.
+        training: Its class.
         max_train: Number of training texts; None for all.
         data: Folder of the card's data.
         fold: The fold that is tested; None for a task without folds.
@@ -90,6 +92,8 @@ class Finetuning:
     preset: Preset
     markers: tuple[str, ...]
     windows: str | None
+    method: str
+    training: type[SeedTraining]
     max_train: int | None
     data: str | None
     fold: int | None
@@ -119,6 +123,7 @@ class Finetuning:
         preset = settings.resolve(task, config)
         preset, markers = _choose_pooling(settings, preset, task, data)
         check_length(config, preset.max_tokens)
+        settings.training.check_task(task, preset)
         if settings.windows is not None:
             _check_windows(settings.windows, task, markers)
         return cls(
@@ -129,6 +134,8 @@ class Finetuning:
             preset,
             markers,
             settings.windows,
+            settings.method,
+            settings.training,
             settings.max_train,
             data,
             fold,
@@ -156,6 +163,8 @@ class Finetuning:
             origin["fold"] = self.fold
         if self.windows is not None:
             origin["windows"] = self.windows
+        if self.method != WHOLE:
+            origin["method"] = {self.method: self.training.version}
         return origin
 
     def read(self) -> Splits:
@@ -207,7 +216,15 @@ class Finetuning:
             title = f"{self.task.name} {name}"
             calls = Callbacks(check_in, track)
             return run_seed(
-                self.model, inputs, self.task, self.preset, seed, precision, title, calls
+                self.model,
+                inputs,
+                self.task,
+                self.preset,
+                seed,
+                precision,
+                title,
+                calls,
+                self.training,
             )
 
 
@@ -373,9 +390,7 @@ def model_stage(
         trained = _with_rate(job, rate)
         result = best
         if (folder / WEIGHTS).is_file():
-            classifier = new_classifier(
-                model, len(kind.outputs), best.seed, kind.per_word, job.preset.pooling
-            )
+            classifier = job.training.make_classifier(model, job.task, kind, job.preset, best.seed)
             load_model(classifier, folder / WEIGHTS)
         else:
             log.info("model     seed %d is the best; it is trained again to save it", best.seed)
@@ -448,6 +463,8 @@ def _beside_preset(job: Finetuning) -> dict[str, Any]:
     settings: dict[str, Any] = {"max_train": job.max_train}
     if job.windows is not None:
         settings["windows"] = job.windows
+    if job.method != WHOLE:
+        settings["method"] = job.method
     return settings
 
 

@@ -1,0 +1,279 @@
+"""Few labels: which classifier is best with 8, 32 or 64 texts a class, and what does it cost?
+
+    python benchmarks few_labels WORK [--setfit PYTHON] [--adapted] [--minutes 140]
+
+WORK is the folder of `benchmarks evidence`: its tasks, and its adapted models for --adapted. Rows are
+appended to docs/results/few-labels.jsonl, a line a classifier, task, size, draw and base; those that are
+there are not made again. PYTHON is an interpreter with setfit 1.x in an environment of its own, which
+trains from the same folder on the same texts.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from dana.core.rng import generator
+from dana.core.text_table import tabulate
+from dana.encoders.transformer import TransformerEncoder
+from dana.finetuning.encoded_split import EncodedSplit
+from dana.finetuning.loop import run_seed
+from dana.finetuning.settings import FinetuneSettings
+from dana.models.folder import load_tokenizer, resolve_model
+from dana.stages.baselines import fit_tfidf
+from dana.tasks.card import load_card
+from dana.tasks.examples import Example
+from dana.train.execution import Precision
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "few-labels.jsonl"
+TASKS = ("rct_sample", "csabstruct", "agnews", "chemprot", "sst2", "acl_arc")
+SIZES = (8, 32, 64)  # texts of a class, or all that it has
+DRAWS = 3
+TEST_TEXTS = 2_000
+BASE = "minilm"
+ADAPTED = {  # of the first adaptation on chosen text, where a pilot chose one
+    "rct_sample": "minilm-position-50-chosen-0",
+    "csabstruct": "minilm-position-50-chosen-0",
+    "agnews": "minilm-crops-50-chosen-0",
+    "acl_arc": "minilm-position-50-chosen-0",
+}
+SETFIT = """
+import json, sys
+from datasets import Dataset
+from setfit import SetFitModel, Trainer, TrainingArguments
+given = json.load(open(sys.argv[1]))
+model = SetFitModel.from_pretrained(given["model"], labels=given["labels"])
+arguments = TrainingArguments(batch_size=16, num_epochs=1, num_iterations=5, seed=given["seed"],
+                              report_to="none", save_strategy="no", output_dir=sys.argv[3])
+data = Dataset.from_dict({"text": given["train"], "label": given["classes"]})
+Trainer(model=model, args=arguments, train_dataset=data).train()
+found = model.predict(given["test"])
+json.dump([given["labels"].index(one) for one in found], open(sys.argv[2], "w"))
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What every classifier gets.
+
+    Attributes:
+        work: Folder of texts and models.
+        task: Name of the task.
+        train: Labelled texts.
+        test: Texts to label.
+        seed: Number of the draw.
+        model: Folder of the base.
+        setfit: Interpreter that has setfit; empty without one.
+    """
+
+    work: Path
+    task: str
+    train: list[Example]
+    test: list[Example]
+    seed: int
+    model: str
+    setfit: str
+
+    @property
+    def card(self) -> Any:
+        """The task's card."""
+        return load_card(str(self.work / "tasks" / self.task / "card.yaml"))
+
+    @property
+    def classes(self) -> np.ndarray:
+        """Class of each training text."""
+        return np.array([example.label for example in self.train])
+
+
+def by_tfidf(case: Case) -> np.ndarray:
+    """Predict by words."""
+    model = fit_tfidf(case.card, [one.text for one in case.train], case.classes)
+    return np.asarray(model.predict([one.text for one in case.test]))
+
+
+def by_vectors(case: Case) -> np.ndarray:
+    """Predict by logistic regression on the vectors of the base, normalised, as SetFit fits its head."""
+    encoder = TransformerEncoder.of_checkpoint(case.model, 256)
+    texts = [one.text for one in (*case.train, *case.test)]
+    vectors = torch.nn.functional.normalize(encoder.encode(texts).float(), dim=1).cpu().numpy()
+    head = LogisticRegression(max_iter=1000).fit(vectors[: len(case.train)], case.classes)
+    return np.asarray(head.predict(vectors[len(case.train) :]))
+
+
+def by_training(case: Case, method: str) -> np.ndarray:
+    """Predict by a fine-tuned model."""
+    card = case.card
+    settings = FinetuneSettings(method=method)
+    config, tokenizer = load_tokenizer(case.model)
+    preset = replace(settings.resolve(card, config), evaluate="last")
+    kind = card.label_kind
+    length = preset.max_tokens
+    inputs = {
+        "train": EncodedSplit.with_labels(case.train, tokenizer, length, kind),
+        "dev": EncodedSplit.with_labels(case.train[:8], tokenizer, length, kind),
+        "test": EncodedSplit.from_examples(case.test, tokenizer, length),
+    }
+    precision = Precision(torch.device("cpu"), "bf16", False)
+    _, result = run_seed(
+        case.model, inputs, card, preset, case.seed, precision, method=settings.training
+    )
+    return result.outputs.argmax(1)
+
+
+def by_setfit(case: Case) -> np.ndarray:
+    """Predict by setfit, in the environment of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, found, script = (Path(folder) / name for name in ("given", "found", "run.py"))
+        values = {
+            "model": case.model,
+            "labels": list(case.card.labels),
+            "train": [one.text for one in case.train],
+            "classes": case.classes.tolist(),
+            "test": [one.text for one in case.test],
+            "seed": case.seed,
+        }
+        given.write_text(json.dumps(values), encoding="utf-8")
+        script.write_text(SETFIT, encoding="utf-8")
+        command = [case.setfit, script, given, found, Path(folder) / "out"]
+        environment = {
+            name: value for name, value in os.environ.items() if name != "PYTHONPATH"
+        } | {"HF_HUB_OFFLINE": "1"}
+        subprocess.run(command, check=True, env=environment, capture_output=True)
+        return np.array(json.loads(found.read_text(encoding="utf-8")))
+
+
+CLASSIFIERS: dict[str, Callable[[Case], np.ndarray]] = {
+    "tfidf": by_tfidf,
+    "vectors": by_vectors,
+    "whole": lambda case: by_training(case, "whole"),
+    "contrastive": lambda case: by_training(case, "contrastive"),
+    "setfit": by_setfit,
+}
+
+
+def read_examples(path: Path, labels: list[str]) -> list[Example]:
+    """Read the texts of a task of `benchmarks evidence`."""
+    with path.open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    return [Example(row["id"], row["text"], labels.index(row["label"])) for row in rows]
+
+
+def draw(examples: list[Example], size: int, seed: int) -> list[Example]:
+    """Draw so many texts of each class, or all that it has."""
+    random = generator(seed, "few labels")
+    classes = np.array([example.label for example in examples])
+    rows: list[int] = []
+    for one in np.unique(classes):
+        rows += random.permutation(np.flatnonzero(classes == one))[:size].tolist()
+    return [examples[row] for row in random.permutation(rows)]
+
+
+def measure(name: str, case: Case) -> dict[str, float]:
+    """Return the scores of a classifier, and the seconds that it took to train and predict."""
+    start = time.monotonic()
+    predictions = CLASSIFIERS[name](case)
+    seconds = time.monotonic() - start
+    labels = np.array([example.label for example in case.test])
+    kind = case.card.label_kind
+    return {
+        "macro_f1": round(kind.score(predictions, labels, "macro_f1"), 5),
+        "accuracy": round(float((predictions == labels).mean()), 5),
+        "seconds": round(seconds, 1),
+    }
+
+
+KEYS = ("classifier", "task", "size", "draw", "base")
+
+
+def read_results() -> list[dict[str, Any]]:
+    """Read the rows that are there."""
+    if not RESULTS.is_file():
+        return []
+    return [json.loads(line) for line in RESULTS.read_text(encoding="ascii").splitlines()]
+
+
+def run(args: argparse.Namespace) -> None:
+    """Make what is missing."""
+    known = {tuple(row[key] for key in KEYS) for row in read_results()}
+    deadline = time.monotonic() + 60 * args.minutes
+    names = [name for name in args.classifiers if name != "setfit" or args.setfit]
+    for size in args.sizes:
+        for number in range(args.draws):
+            for task in args.tasks:
+                folder = args.work / "tasks" / task
+                labels = list(load_card(str(folder / "card.yaml")).labels)
+                train = draw(read_examples(folder / "train.jsonl", labels), size, number)
+                test = read_examples(folder / "test.jsonl", labels)[:TEST_TEXTS]
+                bases = {BASE: resolve_model(BASE)}
+                if args.adapted and task in ADAPTED:
+                    bases["adapted"] = str(args.work / "models" / task / ADAPTED[task])
+                for base, model in bases.items():
+                    case = Case(args.work, task, train, test, number, model, args.setfit)
+                    for name in names:
+                        key = (name, task, size, number, base)
+                        is_base_free = name == "tfidf" and base != BASE
+                        if key in known or is_base_free or time.monotonic() > deadline:
+                            continue
+                        row = dict(zip(KEYS, key, strict=True)) | measure(name, case)
+                        row["texts"] = len(train)
+                        print(json.dumps(row), flush=True)
+                        with RESULTS.open("a", encoding="ascii") as file:
+                            file.write(json.dumps(row) + "\n")
+
+
+def table(measure: str) -> list[dict[str, str]]:
+    """Return the mean over draws of a measure, a row for each size, task and base."""
+    rows = read_results()
+    names = [name for name in CLASSIFIERS if any(row["classifier"] == name for row in rows)]
+    found = []
+    for size in SIZES:
+        for base in (BASE, "adapted"):
+            for task in (*TASKS, "mean"):
+                cells = {"a class": str(size), "base": base, "task": task}
+                for name in names:
+                    values = [
+                        row[measure]
+                        for row in rows
+                        if (row["classifier"], row["size"], row["base"]) == (name, size, base)
+                        and task in (row["task"], "mean")
+                    ]
+                    cells[name] = f"{np.mean(values):.3f}" if values else ""
+                if any(cells[name] for name in names):
+                    found.append(cells)
+    return found
+
+
+def main() -> None:
+    """Go on with the measurements, and print the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("work", type=Path, help="folder of `benchmarks evidence`")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
+    parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, help="texts of a class")
+    parser.add_argument("--draws", type=int, default=DRAWS)
+    parser.add_argument("--classifiers", nargs="+", choices=CLASSIFIERS, default=list(CLASSIFIERS))
+    parser.add_argument("--setfit", default="", help="an interpreter that has setfit")
+    parser.add_argument("--adapted", action="store_true", help="from adapted models, too")
+    parser.add_argument("--minutes", type=float, default=140, help="after which nothing begins")
+    parser.add_argument("--tables", action="store_true", help="print the tables and end")
+    args = parser.parse_args()
+    if not args.tables:
+        run(args)
+    for name in ("macro_f1", "seconds"):
+        rows = table(name)
+        if rows:
+            print(f"\n{name}, mean of the draws\n{tabulate(rows)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
