@@ -92,10 +92,7 @@ def _answer(build: Callable[[], argparse.ArgumentParser], words: list[str]) -> i
             _check_not_empty(words)
             setup(args.verbose)
             use_all_cores()
-            others = other_owners()
-            if others:
-                message = "%s also brings a package dana, which may overwrite this one"
-                log.warning(message, " and ".join(others))
+            _refuse_other_owners()
             _run(args)
         return 0
     except FirstProcessError as error:
@@ -112,6 +109,24 @@ def _answer(build: Callable[[], argparse.ArgumentParser], words: list[str]) -> i
             file=sys.stderr,
         )
         return 130
+
+
+def _refuse_other_owners() -> None:
+    """Refuse to work beside another project that installs a package ``dana``.
+
+    Both write the same files, so nobody knows whose code would run.
+
+    Raises:
+        ConfigError: Names the other distribution, and what to do.
+    """
+    others = other_owners()
+    if not others:
+        return
+    names = " ".join(other.partition(" ")[0] for other in others)
+    raise ConfigError(
+        f"{' and '.join(others)} is installed here and brings a package dana, too, whose files may have "
+        f"replaced files of {DISTRIBUTION}: pip uninstall {names}, then install {DISTRIBUTION} again"
+    )
 
 
 def _errors_of_first_process() -> AbstractContextManager[object]:
