@@ -23,7 +23,7 @@ from dana.tasks.kinds.base import Kind
 VERSION = 1  # of the choice
 NONE = "none"  # the base as it is
 LEAST_GAIN = 0.01
-STANDARD_ERRORS = 0.5  # k; not measured yet: benchmarks/pilot.py compares 0, 0.5 and 1
+STANDARD_ERRORS = 0.5  # k; benchmarks/pilot.py compares 0, 0.5 and 1 (docs/results/objectives.md)
 
 
 @dataclass(frozen=True)
