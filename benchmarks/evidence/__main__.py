@@ -214,14 +214,21 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=140, help="after which no step begins")
     parser.add_argument("--jobs", type=int, default=2, help="steps side by side, one thread each")
     parser.add_argument("--tables", action="store_true", help="print the tables and end")
+    parser.add_argument(
+        "--write", action="store_true", help="write the tables and the figure of the pages too"
+    )
     args = parser.parse_args()
     if not args.tables:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         is_whole = experiment(args)
         print("whole" if is_whole else "not whole: the same command goes on")
+    from pages import write_pages
     from verdicts import print_tables
 
-    print_tables(Results())
+    results = Results()
+    print_tables(results)
+    if args.write:
+        write_pages(results)
     return 0
 
 

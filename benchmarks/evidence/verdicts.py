@@ -32,6 +32,7 @@ from plan import (
     VARIED_TASKS,
 )
 from rows import Results, decode_counts
+from scipy.stats import spearmanr
 
 from dana.core.learning_curve import CurvePoint, labels_worth
 from dana.core.statistics import ALPHA, TwoLevel, holm, two_level
@@ -166,6 +167,18 @@ def worth_in_labels(results: Results, task: str, score: float, size: int) -> flo
     return labels_worth(points, score, size)
 
 
+def worth_text(results: Results, task: str, score: float, size: int) -> str:
+    """Write :func:`worth_in_labels`; empty where the score gains nothing, or nothing can be said."""
+    worth = worth_in_labels(results, task, score, size)
+    if not worth:
+        return ""
+    if math.isfinite(worth):
+        return f"{worth:.0f}"
+    measured = [labels for labels in CURVE if scores_of(results, task, BASE, labels) is not None]
+    most = measured[-1] - size
+    return f"more than {most:,}" if most else ""
+
+
 def verdict(row: TwoLevel, p: float) -> str:
     """Name the outcome of a question."""
     if p > ALPHA:
@@ -190,8 +203,7 @@ def score_table(results: Results, size: int) -> list[dict[str, str]]:
         chosen = scores_of(results, task.name, CHOSEN, size)
         row["n"] = str(len(chosen.indices)) if chosen else ""
         if chosen is not None:
-            worth = worth_in_labels(results, task.name, chosen.accuracy, size)
-            row["worth labels"] = "" if worth is None else f"{worth:.0f}"
+            row["worth labels"] = worth_text(results, task.name, chosen.accuracy, size)
         rows.append(row)
     return rows
 
@@ -282,11 +294,14 @@ def variant_table(results: Results) -> list[dict[str, str]]:
             of_base = {key: value for key, value in names.items() if key == "model"}
             base = [scores_of(results, task, BASE, size, **of_base) for size in SIZES]
             row["base"] = in_numbers(base)
+            is_measured = False
             for arm in arms:
                 scores = [scores_of(results, task, arm, size, **names) for size in SIZES]
                 column = arm if len(arms) > 1 else "chosen"
                 row[column] = in_numbers(scores)
-            rows.append(row)
+                is_measured = is_measured or any(one is not None for one in scores)
+            if is_measured:
+                rows.append(row)
     return rows
 
 
@@ -339,6 +354,42 @@ def prediction_table(results: Results) -> list[dict[str, str]]:
     return rows
 
 
+def prediction_agreement(results: Results, size: int) -> tuple[float, int] | None:
+    """Return Spearman's correlation of the pilots' predictions with what came, and the number of pairs.
+
+    A pair is an objective on a task; None before there are three.
+    """
+    predictions = []
+    outcomes = []
+    for task in TASKS:
+        base = scores_of(results, task.name, BASE, size)
+        pilots = results.find(task.name, arm="pilot")
+        for trial in pilots[0]["trials"] if pilots else []:
+            objective = trial["objective"]
+            if trial["gain"] is None or base is None:
+                continue
+            scores = scores_of(results, task.name, CHOSEN, size, objective=objective)
+            if scores is not None:
+                predictions.append(trial["gain"])
+                outcomes.append(scores.accuracy - base.accuracy)
+    if len(predictions) < 3:
+        return None
+    return float(spearmanr(predictions, outcomes).statistic), len(predictions)
+
+
+def agreement_text(results: Results) -> str:
+    """Say how well the pilots predicted; empty where too little is known."""
+    parts = []
+    for size in SIZES:
+        found = prediction_agreement(results, size)
+        if found is not None:
+            correlation, pairs = found
+            parts.append(f"{correlation:.2f} with {size} labels ({pairs} pairs)")
+    if not parts:
+        return ""
+    return "Rank correlation of the pilots' predictions with what came: " + ", ".join(parts) + "."
+
+
 def print_tables(results: Results) -> None:
     """Print scores and questions for each number of labels, then everything else that is there."""
     for size in SIZES:
@@ -358,6 +409,7 @@ def print_tables(results: Results) -> None:
     for title, rows in others.items():
         if rows:
             print(f"\n{title}\n{tabulate(filled(rows))}")
+    print(f"\n{agreement_text(results)}")
 
 
 def filled(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
