@@ -6,9 +6,13 @@ from typing import Any
 from dana.report.analysis import Analysis
 from dana.report.arm_results import BASELINE_TITLES, ArmResult
 from dana.report.gate import gates
+from dana.report.headline import headline
+from dana.report.label_worth import worth_lines
+from dana.report.probes import LINEAR, ProbeResult
 from dana.report.verdicts import ArmComparison
 
 BASELINE_NAMES = {title: name for name, title in BASELINE_TITLES.items()}  # as in the settings
+OF_MODEL = ("choice", "metric", "expected", "low", "high", "texts", "waiting")  # of choice.json
 
 
 def summary(analysis: Analysis) -> dict[str, Any]:
@@ -16,7 +20,10 @@ def summary(analysis: Analysis) -> dict[str, Any]:
 
     Returns:
         The summary of the run's task; of several tasks, summaries under ``tasks`` by name. Added
-        are ``gate``, if text was measured before adaptation, and ``stopped_early``, if the run was.
+        are the ``headline``, and what the run has of ``probe`` (scores of linear models on frozen
+        vectors), ``probe_verdicts`` (where no model was fine-tuned), ``label_worth`` (sentences),
+        ``model`` (the choice that the run ends in), ``gate`` (text that was measured before
+        adaptation) and ``stopped_early`` (why).
     """
     run = analysis.run
     names = dict.fromkeys(result.task for result in run.results)
@@ -24,6 +31,18 @@ def summary(analysis: Analysis) -> dict[str, Any]:
     output: dict[str, Any] = {"tasks": tasks}
     if len(tasks) == 1:
         output = next(iter(tasks.values()))
+    output["headline"] = headline(analysis)
+    if run.probes:
+        output["probe"] = [_probe_score(probe) for probe in run.probes if probe.method == LINEAR]
+    if analysis.is_of_vectors:
+        output["probe_verdicts"] = [
+            {"task": row.task, **_verdict(row)} for row in analysis.first_questions
+        ]
+    worth = worth_lines(run.probes)
+    if worth:
+        output["label_worth"] = worth
+    if run.final:
+        output["model"] = {name: run.final[name] for name in OF_MODEL}
     gate = gates(run)
     if gate:
         output["gate"] = gate
@@ -49,6 +68,19 @@ def _task_summary(analysis: Analysis, task: str) -> dict[str, Any]:
         "arms": arms,
         "baselines": {_baseline_name(baseline.arm): _score(baseline) for baseline in baselines},
         "verdicts": [_verdict(row) for row in analysis.questions if row.task == task],
+    }
+
+
+def _probe_score(probe: ProbeResult) -> dict[str, Any]:
+    """Summarise the score of a linear model on the vectors of an arm."""
+    estimate = probe.estimate
+    return {
+        "task": probe.task,
+        "arm": probe.arm,
+        "labels": probe.labels,
+        "metric": probe.metric,
+        "mean": estimate.mean,
+        "interval": _ends(*estimate.interval),
     }
 
 

@@ -1,10 +1,13 @@
 """What a report says of a run that has probed its models and fine-tuned none, and of the model it ends in."""
 
+import json
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dana.cli.main import main
 from dana.core.artifacts import read_json, write_json
 from dana.core.statistics import holm, two_level
 from dana.report.analysis import analyse
@@ -160,6 +163,23 @@ def write_choice(run, name, waiting, choice):
     content = {"choice": choice, "waiting": waiting, "metric": "accuracy", "texts": TEXTS}
     content |= {"expected": 0.58, "low": 0.53, "high": 0.63, "candidates": candidates}
     write_json(folder / "choice.json", content)
+
+
+def test_a_program_reads_scores_verdicts_and_the_model_of_a_quick_run(tmp_path, capsys):
+    analysis = write_run(tmp_path, 0.55, base=0.5, dana=0.7)
+    write_choice(tmp_path, "tfidf", 2, "tfidf")
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["headline"] == headline(analysis)
+    scores = {row["arm"]: row["mean"] for row in answer["probe"]}
+    assert scores == pytest.approx(
+        {arm: (predicted(share) == LABELS).mean() for arm, share in (("base", 0.5), ("dana", 0.7))}
+    )
+    assert {row["labels"] for row in answer["probe"]} == {100}
+    verdicts = [(row["a"], row["b"], row["decision"]) for row in answer["probe_verdicts"]]
+    assert verdicts == [("dana", "base", "better"), ("dana", "tfidf", "better")]
+    assert answer["model"]["choice"] == "tfidf"
+    assert (answer["model"]["low"], answer["model"]["waiting"]) == (0.53, 2)
 
 
 def test_the_model_at_the_end_and_why_are_on_the_first_screen(tmp_path):

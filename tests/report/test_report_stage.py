@@ -58,7 +58,8 @@ def test_json_is_one_object_on_standard_output_and_writes_nothing(reported_run, 
     assert main(["report", str(reported_run), "--json"]) == 0
     [line] = capsys.readouterr().out.splitlines()
     answer, results = json.loads(line), read_run(reported_run).results
-    assert answer.keys() == {"metric", "n", "folds", "arms", "baselines", "verdicts"}
+    assert answer.keys() == {"headline", "metric", "n", "folds", "arms", "baselines", "verdicts"}
+    assert answer["headline"] in (reported_run / "report.md").read_text(encoding="utf-8")
     assert {arm: row["mean"] for arm, row in answer["arms"].items()} == {
         arm_result.arm: arm_result.estimate.mean for arm_result in results
     }
