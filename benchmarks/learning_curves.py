@@ -54,7 +54,7 @@ def measure_cases(task: str, work: Path, model: str, draws: int) -> list[dict[st
     cases = []
     for draw in range(draws):
         known = draw_labels(labelled.keys, labelled.strata, KNOWN, draw)
-        part = labelled.rows(known)
+        part = labelled.take(known)
         points = []
         for size in SIZES:
             samples = [

@@ -98,7 +98,7 @@ def encode(task: str, model: str, draws: int) -> TaskVectors:
 
 def worth(texts: TaskVectors, sample: np.ndarray) -> float:
     """Score a probe that is fitted to a draw of labels on the test texts."""
-    part = texts.train.rows(sample)
+    part = texts.train.take(sample)
     vectors = np.concatenate([part.vectors, texts.test])
     labels = np.concatenate([part.labels, texts.labels])
     fitted = np.arange(len(sample))
@@ -123,7 +123,7 @@ def measure_task(args: argparse.Namespace, task: str) -> pd.DataFrame:
         for draw in range(args.draws):
             sample = draw_labels(base.keys, base.strata, size, draw)
             predictions = {
-                name: cross_validated(texts.train.rows(sample)) for name, texts in piloted.items()
+                name: cross_validated(texts.train.take(sample)) for name, texts in piloted.items()
             }
             trials = judge(predictions, base.labels[sample], base.kind, base.metric)
             for trial in trials:

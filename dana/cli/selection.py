@@ -128,7 +128,7 @@ def _score(args: argparse.Namespace) -> dict[str, Any]:
     if args.prepare:
         scoring = call_remaking(lambda: prepare_scoring(settings), args.remake)
         write_recipe(settings, Path(settings.out))
-        print(f"prepared: {scoring.shards.path}")
+        print(f"prepared: {scoring.shard_folder.path}")
         shards = "or 1/N to N/N on N machines"
         print(next_command("score", "--out", settings.out, "--shard", "1/1", note=shards))
     elif args.shard:

@@ -20,7 +20,8 @@ def unit_length(vectors: np.ndarray) -> np.ndarray:
     vectors = vectors.astype(np.float64)
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     norms[norms == 0] = 1.0
-    return vectors / norms
+    directions: np.ndarray = vectors / norms
+    return directions
 
 
 def nearest_rows(
@@ -67,7 +68,8 @@ def vote(labels: np.ndarray, kind: Kind, neighbours: np.ndarray) -> np.ndarray:
         neighbours: Rows of these texts, of shape (texts, count), nearest first.
     """
     if not kind.has_labels:
-        return labels[neighbours].mean(1)
+        means: np.ndarray = labels[neighbours].mean(1)
+        return means
     if kind.dtype is object:
         indicators = kind.loss_labels(labels.tolist())
         shares = indicators[neighbours].mean(1)
@@ -83,7 +85,7 @@ def choose_number(texts: LabelledVectors) -> int:
 
     A text is not predicted by its own group. Of many texts the first :data:`MOST_CHOOSING` choose.
     """
-    part = texts.rows(np.arange(len(texts.labels))[:MOST_CHOOSING])
+    part = texts.take(np.arange(len(texts.labels))[:MOST_CHOOSING])
     kind = part.kind
     sign = -1 if kind.metrics[part.metric] == "lower" else 1
     groups = np.arange(len(part.labels)) if part.groups is None else part.groups
@@ -111,7 +113,8 @@ def ranks_of_own(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     """
     similarities = np.round(unit_length(queries) @ unit_length(candidates).T, 9)
     own = similarities.diagonal()[:, None]
-    return (similarities >= own).sum(1)
+    ranks: np.ndarray = (similarities >= own).sum(1)
+    return ranks
 
 
 def retrieval_scores(ranks: Sequence[int] | np.ndarray) -> dict[str, float]:

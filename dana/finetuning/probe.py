@@ -1,4 +1,4 @@
-"""Probe frozen vectors of labelled texts with a linear model: draws of labels, folds, fits and predictions.
+"""Probe frozen vectors of labelled texts with a linear model: draws, folds, fits and predictions.
 
 Everything here is a pure function of arrays. Texts are known by keys (:func:`text_keys`), so draws
 and folds depend neither on the order of a file nor on the model that made the vectors: all arms
@@ -17,12 +17,12 @@ from dana.core.rng import derive_seed, document_key, hash_uniform
 from dana.tasks.examples import Example
 from dana.tasks.kinds.base import Kind, balanced_weights
 
-VERSION = 1  # of the numbers
-# Inverse strengths of the penalty, of which folds of the training texts choose.
-STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-USUAL_STRENGTH = 1e-2  # where the texts are too few to choose
+VERSION = 1  # raise when results of a probe change
+# scikit-learn's C, the inverse of the penalty; chosen by cross-validation within the training texts
+INVERSE_PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+USUAL_INVERSE_PENALTY = 1e-2  # where the texts are too few to choose
 FOLDS = 3
-RANGES = 5  # of numbers, by which draws and folds are stratified
+QUANTILE_STRATA = 5  # of numbers, by which draws and folds are stratified
 MOST_STEPS = 500  # of L-BFGS
 LEAST_PROBABILITY = 1e-9  # in a loss, also of a class that no fitted text has
 NO_PROBE = "each word has a label, and a probe sees one vector a text"
@@ -56,7 +56,7 @@ class LabelledVectors:
         """Stratum of each text."""
         return strata_of(self.labels, self.kind)
 
-    def rows(self, rows: np.ndarray) -> "LabelledVectors":
+    def take(self, rows: np.ndarray) -> "LabelledVectors":
         """Return some of the texts."""
         groups = None if self.groups is None else self.groups[rows]
         return replace(
@@ -71,7 +71,7 @@ class LabelledVectors:
 def text_keys(examples: Sequence[Example]) -> np.ndarray:
     """Hash each text (both texts of a pair) to a number that depends on no other text, uint64.
 
-    Of equal texts the second has another key than the first, in the order of their ids.
+    Equal texts get different keys, numbered in the order of their ids.
     """
     order = sorted(range(len(examples)), key=lambda row: examples[row].id)
     seen: Counter[tuple[str, ...]] = Counter()
@@ -95,7 +95,7 @@ def group_numbers(examples: Sequence[Example]) -> np.ndarray:
 def strata_of(labels: np.ndarray, kind: Kind) -> np.ndarray:
     """Number the strata of labels: classes, sets of labels, or fifths of the values; int64."""
     if not kind.has_labels:
-        ends = np.quantile(labels, np.linspace(0, 1, RANGES + 1)[1:-1])
+        ends = np.quantile(labels, np.linspace(0, 1, QUANTILE_STRATA + 1)[1:-1])
         return np.searchsorted(np.unique(ends), labels, side="right")
     names = [str(label) for label in labels.tolist()]
     return np.unique(names, return_inverse=True)[1]
@@ -119,7 +119,7 @@ def draw_labels(
         Rows, ascending.
     """
     ranks = hash_uniform(derive_seed(seed, "probe", "draw", draw), keys)
-    order = np.lexsort((keys, ranks, strata))
+    order = np.lexsort((keys, ranks, strata))  # by stratum, then rank
     counts = np.bincount(strata)
     starts = np.cumsum(counts) - counts
     # The i-th of n texts of a stratum is due when (i + 1/2) / n of all texts are drawn.
@@ -157,8 +157,10 @@ def fold_numbers(
     np.add.at(table, (owners, strata), 1)
     lowest = np.ones(count)
     np.minimum.at(lowest, owners, ranks)
-    # Large groups are dealt first, so that small ones even the folds out.
-    order = np.lexsort((lowest, -table.sum(1), table.argmax(1)))
+    sizes = table.sum(1)
+    main_stratum = table.argmax(1)
+    # Dealt stratum by stratum, large groups of each first, so that small ones even the folds out.
+    order = np.lexsort((lowest, -sizes, main_stratum))
     numbers = np.empty(count, dtype=np.int64)
     numbers[order] = np.arange(count) % folds
     return numbers[owners]
@@ -170,7 +172,7 @@ def probe_scores(
     kind: Kind,
     train: np.ndarray,
     test: np.ndarray,
-    strength: float = USUAL_STRENGTH,
+    strength: float = USUAL_INVERSE_PENALTY,
     class_weight: str | None = None,
 ) -> np.ndarray:
     """Fit a linear model to some vectors and predict the labels of others.
@@ -184,23 +186,21 @@ def probe_scores(
         kind: Kind of the labels.
         train: Rows to fit to.
         test: Rows to predict.
-        strength: Inverse strength of the penalty.
+        strength: Inverse of the penalty, scikit-learn's C.
         class_weight: ``balanced`` weighs the classes of the training texts alike, of several labels
             a text those with and without each; None weighs texts alike.
 
     Returns:
         Labels of shape (test texts,).
     """
-    [predictions] = _path(vectors, labels, kind, train, test, [strength], class_weight)
-    return predictions
+    return _predictions(vectors, labels, kind, train, test, strength, class_weight)
 
 
 def choose_strength(texts: LabelledVectors, samples: Sequence[np.ndarray] | None = None) -> float:
-    """Choose the inverse strength of the penalty by cross-validation within samples of training texts.
+    """Choose the inverse of the penalty by cross-validation within samples of training texts.
 
-    The log loss chooses (the squared error, of numbers); with class weights, the weighted one. The
-    metric of so few texts is too coarse:
-    it took a constant prediction for the best of 50 labels, and too weak a penalty with 500.
+    The log loss chooses, weighted if classes are (of numbers, the squared error), not the task's
+    metric: on 50 labels the metric preferred a constant prediction, on 500 too weak a penalty.
 
     Args:
         texts: The training texts.
@@ -211,17 +211,19 @@ def choose_strength(texts: LabelledVectors, samples: Sequence[np.ndarray] | None
         The strength with the least loss; of equals the strongest penalty. The usual one where no
         sample can be divided.
     """
-    losses = np.zeros(len(STRENGTHS))
+    if samples is None:
+        samples = [np.arange(len(texts.labels))]
+    losses = np.zeros(len(INVERSE_PENALTIES))
     is_measured = False
-    for sample in [np.arange(len(texts.labels))] if samples is None else samples:
-        part = texts.rows(sample)
+    for sample in samples:
+        part = texts.take(sample)
         numbers = fold_numbers(part.keys, part.strata, part.groups)
         if len(set(numbers.tolist())) < 2 or len(set(part.strata.tolist())) < 2:
             continue
         is_measured = True
-        for train, test in _sides(numbers):
+        for train, test in _train_and_test_rows(numbers):
             losses += _losses(part, train, test)
-    return STRENGTHS[int(losses.argmin())] if is_measured else USUAL_STRENGTH
+    return INVERSE_PENALTIES[int(losses.argmin())] if is_measured else USUAL_INVERSE_PENALTY
 
 
 def cross_validated(
@@ -252,135 +254,153 @@ def cross_validated(
         numbers = fold_numbers(texts.keys, strata, texts.groups, folds, own_seed)
         if len(set(numbers.tolist())) < 2:
             raise ValueError("cross-validation needs texts of at least two groups")
-        for train, test in _sides(numbers):
+        for train, test in _train_and_test_rows(numbers):
             predictions[repeat, test] = probe_scores(
                 texts.vectors, texts.labels, texts.kind, train, test, strength, texts.class_weight
             )
     return predictions
 
 
-def _sides(numbers: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _train_and_test_rows(numbers: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the rows outside and inside each fold."""
     for number in np.unique(numbers):
         yield np.flatnonzero(numbers != number), np.flatnonzero(numbers == number)
 
 
-def _path(
+def _predictions(
     vectors: np.ndarray,
     labels: np.ndarray,
     kind: Kind,
     train: np.ndarray,
     test: np.ndarray,
-    strengths: Sequence[float],
+    inverse_penalty: float,
     class_weight: str | None,
-) -> Iterator[np.ndarray]:
-    """Yield the predictions of one strength after the other; ascending ones start from the one before."""
-    fitted, others = _standardise(vectors[train], vectors[test])
+) -> np.ndarray:
+    """Predict the labels of test rows by a model that is fitted to the training rows."""
+    fitted_vectors, other_vectors = _standardise(vectors[train], vectors[test])
+    fitted_labels = labels[train]
     if not kind.has_labels:
-        yield from _ridge_path(fitted, labels[train], others, strengths)
-    elif kind.dtype is object:
-        targets = kind.loss_labels(labels[train].tolist())
-        columns = [
-            list(_logistic_path(fitted, target.astype(np.int64), others, strengths, class_weight))
-            for target in targets.T
-        ]
-        for number in range(len(strengths)):
-            chosen = np.stack([path[number] for path in columns], axis=1)
-            yield kind.gather([tuple(np.flatnonzero(row).tolist()) for row in chosen])
-    else:
-        yield from _logistic_path(fitted, labels[train], others, strengths, class_weight)
+        return next(_ridge_path(fitted_vectors, fitted_labels, other_vectors, [inverse_penalty]))
+    has_several_labels = kind.dtype is object  # each label is then a tuple
+    if not has_several_labels:
+        return _logistic_predictions(
+            fitted_vectors, fitted_labels, other_vectors, inverse_penalty, class_weight
+        )
+    targets = kind.loss_labels(fitted_labels.tolist()).astype(np.int64)
+    columns = [
+        _logistic_predictions(fitted_vectors, target, other_vectors, inverse_penalty, class_weight)
+        for target in targets.T
+    ]
+    is_chosen = np.stack(columns, axis=1)
+    return kind.gather([tuple(np.flatnonzero(row).tolist()) for row in is_chosen])
 
 
 def _losses(texts: LabelledVectors, train: np.ndarray, test: np.ndarray) -> np.ndarray:
-    """Sum the losses of test rows after a fit to the others, for each of :data:`STRENGTHS`."""
+    """Sum the losses of test rows by a fit to the others, for each of :data:`INVERSE_PENALTIES`."""
     labels = texts.labels
     kind = texts.kind
     weight = texts.class_weight
-    fitted, others = _standardise(texts.vectors[train], texts.vectors[test])
+    fitted_vectors, other_vectors = _standardise(texts.vectors[train], texts.vectors[test])
     if not kind.has_labels:
-        path = _ridge_path(fitted, labels[train], others, STRENGTHS)
+        path = _ridge_path(fitted_vectors, labels[train], other_vectors, INVERSE_PENALTIES)
         return np.array([np.square(predicted - labels[test]).sum() for predicted in path])
-    if kind.dtype is not object:
-        return _log_losses(fitted, labels[train], others, labels[test], weight)
+    has_several_labels = kind.dtype is object  # each label is then a tuple
+    if not has_several_labels:
+        return _log_losses(fitted_vectors, labels[train], other_vectors, labels[test], weight)
     targets = kind.loss_labels(labels.tolist()).astype(np.int64)
-    losses = np.zeros(len(STRENGTHS))
+    losses = np.zeros(len(INVERSE_PENALTIES))
     for target in targets.T:
-        losses += _log_losses(fitted, target[train], others, target[test], weight)
+        losses += _log_losses(fitted_vectors, target[train], other_vectors, target[test], weight)
     return losses
 
 
 def _log_losses(
-    train: np.ndarray,
-    targets: np.ndarray,
-    test: np.ndarray,
-    actual: np.ndarray,
+    fitted_vectors: np.ndarray,
+    fitted_labels: np.ndarray,
+    other_vectors: np.ndarray,
+    other_labels: np.ndarray,
     class_weight: str | None,
 ) -> np.ndarray:
-    """Sum the log losses of logistic regression on test rows, for each of :data:`STRENGTHS`."""
+    """Sum logistic regression's log losses of the others, for each of :data:`INVERSE_PENALTIES`."""
     weights: Any = 1.0
     if class_weight is not None:
-        counts = np.bincount(np.concatenate([targets, actual]))
-        weights = balanced_weights(counts)[actual]
-    if len(np.unique(targets)) < 2:
-        wrong = (weights * (actual != targets[0])).sum()
-        return np.full(len(STRENGTHS), -wrong * np.log(LEAST_PROBABILITY))
+        # Counted on both sides: a class has one weight in all folds, also one that is on one side.
+        counts = np.bincount(np.concatenate([fitted_labels, other_labels]))
+        weights = balanced_weights(counts)[other_labels]
+    if len(np.unique(fitted_labels)) < 2:
+        # A single class is predicted with certainty, whatever the penalty.
+        wrong = (weights * (other_labels != fitted_labels[0])).sum()
+        return np.full(len(INVERSE_PENALTIES), -wrong * np.log(LEAST_PROBABILITY))
     losses = []
-    for model in _logistic_fits(train, targets, STRENGTHS, class_weight):
-        probabilities = model.predict_proba(test) * (model.classes_ == actual[:, None])
-        of_actual = np.maximum(probabilities.sum(1), LEAST_PROBABILITY)
-        losses.append(-(weights * np.log(of_actual)).sum())
+    for model in _logistic_fits(fitted_vectors, fitted_labels, INVERSE_PENALTIES, class_weight):
+        probabilities = model.predict_proba(other_vectors)
+        is_actual = model.classes_ == other_labels[:, None]
+        of_actual = (probabilities * is_actual).sum(1)  # 0 of a class that no fitted text has
+        log_probabilities = np.log(np.maximum(of_actual, LEAST_PROBABILITY))
+        losses.append(-(weights * log_probabilities).sum())
     return np.array(losses)
 
 
-def _standardise(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Centre and scale both by the training rows; a constant column is only centred."""
-    train = train.astype(np.float64)
-    mean = train.mean(0)
-    scale = train.std(0)
+def _standardise(
+    fitted_vectors: np.ndarray, other_vectors: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Centre and scale both by those that are fitted to; a constant column is only centred."""
+    fitted_vectors = fitted_vectors.astype(np.float64)
+    other_vectors = other_vectors.astype(np.float64)
+    mean = fitted_vectors.mean(0)
+    scale = fitted_vectors.std(0)
     scale[scale < 1e-12] = 1.0
-    return (train - mean) / scale, (test.astype(np.float64) - mean) / scale
+    return (fitted_vectors - mean) / scale, (other_vectors - mean) / scale
 
 
-def _logistic_path(
-    train: np.ndarray,
-    targets: np.ndarray,
-    test: np.ndarray,
-    strengths: Sequence[float],
+def _logistic_predictions(
+    fitted_vectors: np.ndarray,
+    fitted_labels: np.ndarray,
+    other_vectors: np.ndarray,
+    inverse_penalty: float,
     class_weight: str | None,
-) -> Iterator[np.ndarray]:
-    """Yield the classes that logistic regression predicts; a single class is predicted always."""
-    if len(np.unique(targets)) < 2:
-        for _ in strengths:
-            yield np.full(len(test), targets[0])
-        return
-    for model in _logistic_fits(train, targets, strengths, class_weight):
-        yield model.predict(test)
+) -> np.ndarray:
+    """Predict classes of the others by logistic regression; a single class is predicted always."""
+    if len(np.unique(fitted_labels)) < 2:
+        return np.full(len(other_vectors), fitted_labels[0])
+    model = next(_logistic_fits(fitted_vectors, fitted_labels, [inverse_penalty], class_weight))
+    predictions: np.ndarray = model.predict(other_vectors)
+    return predictions
 
 
 def _logistic_fits(
-    train: np.ndarray,
-    targets: np.ndarray,
-    strengths: Sequence[float],
+    fitted_vectors: np.ndarray,
+    fitted_labels: np.ndarray,
+    inverse_penalties: Sequence[float],
     class_weight: str | None,
 ) -> Iterator[Any]:
-    """Yield logistic regression of two classes or more, fitted with one strength after the other."""
+    """Fit logistic regression with one strength after the other; yields the same model, refitted.
+
+    There are two classes or more. Each fit starts from the one before.
+    """
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(max_iter=MOST_STEPS, warm_start=True, class_weight=class_weight)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the last digits of the weakest penalty
-        for strength in strengths:
-            model.set_params(C=strength)
-            yield model.fit(train, targets)
+    model: Any = LogisticRegression(max_iter=MOST_STEPS, warm_start=True, class_weight=class_weight)
+    for inverse_penalty in inverse_penalties:
+        model.set_params(C=inverse_penalty)
+        with warnings.catch_warnings():
+            # ConvergenceWarning: L-BFGS may miss the last digits of the weakest penalty.
+            warnings.simplefilter("ignore")
+            model.fit(fitted_vectors, fitted_labels)
+        yield model
 
 
 def _ridge_path(
-    train: np.ndarray, targets: np.ndarray, test: np.ndarray, strengths: Sequence[float]
+    fitted_vectors: np.ndarray,
+    fitted_labels: np.ndarray,
+    other_vectors: np.ndarray,
+    inverse_penalties: Sequence[float],
 ) -> Iterator[np.ndarray]:
-    """Yield the values that ridge regression predicts; one decomposition serves all strengths."""
-    mean = targets.mean()
-    left, sizes, right = np.linalg.svd(train, full_matrices=False)
-    projected = left.T @ (targets - mean)
-    rotated: Any = test @ right.T
-    for strength in strengths:
-        yield mean + rotated @ (sizes * projected / (sizes**2 + 1 / strength))
+    """Yield the values that ridge regression predicts; one decomposition serves all penalties."""
+    mean = fitted_labels.mean()
+    left, singular_values, right = np.linalg.svd(fitted_vectors, full_matrices=False)
+    projected = left.T @ (fitted_labels - mean)
+    rotated: Any = other_vectors @ right.T
+    for inverse_penalty in inverse_penalties:
+        shrunk = singular_values * projected / (singular_values**2 + 1 / inverse_penalty)
+        yield mean + rotated @ shrunk

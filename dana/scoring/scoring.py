@@ -86,12 +86,13 @@ class Scoring(ShardedTable):
         }
 
     def load(self, folder: Path) -> FittedSelector:
-        return self.selector.load(folder)
+        model: FittedSelector = self.selector.load(folder)
+        return model
 
     def rows(self, units: Units, model: FittedSelector) -> pa.Table:
         return score_table(units, model, self.selection.min_words)
 
-    def learn(self, draft: Draft) -> None:
+    def fit(self, draft: Draft) -> None:
         """Fit the selector on the task and score the held-out target text.
 
         Raises:
@@ -110,7 +111,7 @@ class Scoring(ShardedTable):
         pool_units = None
         if requests:
             pool_units, samples = self.draw_samples(requests, self.selector.runs())
-        model = self._fit(target, samples)
+        model = self._fit_selector(target, samples)
         model.save(draft.path / LEARNED)
         if self.spec is not None:
             describe(draft.path / LEARNED, self.spec, self.selector, self.selection)
@@ -130,19 +131,19 @@ class Scoring(ShardedTable):
             draft.counts["pool_units"] = pool_units
         draft.notes |= getattr(model, "notes", {})
 
-    def _fit(self, target: Units, samples: Mapping[str, Units]) -> FittedSelector:
+    def _fit_selector(self, target: Units, samples: Mapping[str, Units]) -> FittedSelector:
         """Fit the selector, with a progress bar that its encoder advances."""
         total = len(target) + sum(len(sample) for sample in samples.values())
         blame = plugin_errors("selector", type(self.selector).__name__, self.selector)
         with progress(what="fitting", unit="units", total=total) as bar, report_ticks(bar), blame:
-            model = self.selector.fit(target, samples, self.selection.seed)
+            model: FittedSelector = self.selector.fit(target, samples, self.selection.seed)
             bar.update(total - bar.n)
         return model
 
-    def join(self, draft: Draft, fit: Artifact, shards: Iterator[pa.Table]) -> int:
+    def join(self, draft: Draft, fitted: Artifact, shards: Iterator[pa.Table]) -> int:
         pool_shards = shards_of(self.pool.artifact.path)
-        largest = largest_score(self.shards.tables(pool_shards, ["score", "short"]))
-        units = write_scores(draft, fit, shards, largest)
+        largest = largest_score(self.shard_folder.tables(pool_shards, ["score", "short"]))
+        units = write_scores(draft, fitted, shards, largest)
         check_scores(self.folder, draft.notes, self.allowed)
         return units
 
@@ -195,7 +196,7 @@ def write_scores(
 
     Args:
         draft: Draft of a scores artifact.
-        fit: Artifact that holds the fitted selector: that of :meth:`Scoring.learn`, or a scores
+        fit: Artifact that holds the fitted selector: that of :meth:`Scoring.fit`, or a scores
             artifact.
         shards: Tables of scores in pool order.
         largest: Largest score of the pool (:func:`dana.selectors.base.largest_score`), which short

@@ -1,7 +1,8 @@
 """Compute one row per unit of a pool, in shards that any number of processes share.
 
 A shard is a row group of the pool, 1,024 documents, so its rows are the same whichever process
-computes them. It is a file that is renamed into place: the next process skips those that are there.
+computes them. A shard's rows are written to a file of their own, which is renamed into place: the
+next process skips the shards that have one.
 
 Three steps, each of which may run as another process on another machine: prepare (fit the model,
 once), score shards (any share of them), merge (one table in pool order).
@@ -43,7 +44,7 @@ from dana.scoring.settings import Selection
 
 log = get_logger(__name__)
 
-FLUSH_SECONDS = 5.0  # of encoding, which a kill may lose
+FLUSH_SECONDS = 5.0  # the most seconds of encoding, beside those of one shard, that a kill loses
 AHEAD = 2  # shards read and cut ahead of scoring
 SECONDS = b"dana.seconds"  # in the metadata of a shard: the time that scoring it took
 
@@ -56,16 +57,16 @@ class Shard:
         number: From 0, in pool order.
         part: The Parquet file.
         group: Number of the row group in the file.
-        documents: Number of rows.
+        document_count: Number of rows.
     """
 
     number: int
     part: Path
     group: int
-    documents: int
+    document_count: int
 
     def read(self) -> Iterator[Document]:
-        """Yield the documents."""
+        """Return the documents; the group is read at once."""
         with pq.ParquetFile(self.part, page_checksum_verification=True) as file:
             return documents_of(file.read_row_group(self.group, DOCUMENTS.names))
 
@@ -86,16 +87,16 @@ class ShardFolder:
 
     Attributes:
         path: The folder.
-        scoring: Fingerprint of the table. It is part of each file name, so that shards of other
+        fingerprint: Fingerprint of the table. It is part of each file name, so that shards of other
             tables are ignored.
     """
 
     path: Path
-    scoring: str
+    fingerprint: str
 
     def file(self, number: int) -> Path:
         """Return the path of a shard's file."""
-        return self.path / f"shard-{number:06d}-{self.scoring[:16]}.parquet"
+        return self.path / f"shard-{number:06d}-{self.fingerprint[:16]}.parquet"
 
     def missing(self, shards: Iterable[Shard]) -> list[Shard]:
         """Return the shards that have no file yet."""
@@ -182,7 +183,7 @@ class ShardedTable(ABC):
         """Inputs of the fingerprint: everything that decides the rows."""
 
     @abstractmethod
-    def learn(self, draft: Draft) -> None:
+    def fit(self, draft: Draft) -> None:
         """Fit the model and write it into a draft, with counts and seeds.
 
         Its place is ``__dana__/<model_name>``.
@@ -190,24 +191,24 @@ class ShardedTable(ABC):
 
     @abstractmethod
     def load(self, folder: Path) -> Any:
-        """Read the model that :meth:`learn` wrote."""
+        """Read the model that :meth:`fit` wrote."""
 
     @abstractmethod
     def rows(self, units: Units, model: Any) -> pa.Table:
         """Compute one row of `schema` per unit, each independent of the others."""
 
     @abstractmethod
-    def join(self, draft: Draft, fit: Artifact, shards: Iterator[pa.Table]) -> int:
+    def join(self, draft: Draft, fitted: Artifact, shards: Iterator[pa.Table]) -> int:
         """Write the table into a draft and return its number of rows.
 
         Args:
             draft: Draft of the table; the caller sets counts, seeds and seconds.
-            fit: Artifact of :meth:`learn`.
+            fitted: Artifact of :meth:`fit`.
             shards: Tables of the shards in pool order.
         """
 
     @property
-    def shards(self) -> ShardFolder:
+    def shard_folder(self) -> ShardFolder:
         """Folder of the shards."""
         path = self.folder.with_name(f"{self.folder.name}-shards")
         return ShardFolder(path, fingerprint(self.depends_on))
@@ -223,8 +224,9 @@ class ShardedTable(ABC):
         Raises:
             ArtifactError: If the folder holds the shards of another table; the difference is named.
         """
-        fit = make(self.shards.path / self.model_name, self.model_name, self.depends_on, self.learn)
-        return self.load(fit.path / META_DIR / self.model_name)
+        folder = self.shard_folder.path / self.model_name
+        fitted = make(folder, self.model_name, self.depends_on, self.fit)
+        return self.load(fitted.path / META_DIR / self.model_name)
 
     def load_prepared(self) -> Any:
         """Load the model that :meth:`prepare` fitted.
@@ -233,7 +235,8 @@ class ShardedTable(ABC):
             ArtifactError: If there is none, or it is of another table.
         """
         command = f"{self.command} --prepare, with the same flags"
-        open_artifact(self.shards.path / self.model_name, self.model_name, command)
+        # Refuses if there is none; so `prepare` only loads.
+        open_artifact(self.shard_folder.path / self.model_name, self.model_name, command)
         return self.prepare()
 
     def draw_samples(
@@ -241,7 +244,13 @@ class ShardedTable(ABC):
     ) -> tuple[int, dict[str, Units]]:
         """Count the units of the pool and draw samples, in one pass.
 
-        See :func:`dana.corpus.unit_stream.draw`.
+        Args:
+            requests: Name of each sample to (seed, size), in order of priority.
+            runs: Name of each sample of runs to the units of a run.
+
+        Returns:
+            Number of units, and the samples by name, as :func:`dana.corpus.unit_stream.draw` draws
+            them.
         """
         count = 0
 
@@ -254,6 +263,7 @@ class ShardedTable(ABC):
                     count += len(units)
                     bar.update(len(units.documents))
 
+        # `draw` reads the whole stream, so the count is complete when it returns.
         samples = draw(count_units(), requests, runs)
         return count, samples
 
@@ -267,7 +277,7 @@ class ShardedTable(ABC):
         Returns:
             Seconds spent on computing rows.
         """
-        folder = self.shards
+        folder = self.shard_folder
         shards = shards_of(self.pool.artifact.path)[share.number :: share.of]
         missing = folder.missing(shards)
         done = len(shards) - len(missing)
@@ -299,11 +309,12 @@ class ShardedTable(ABC):
 
         It is None if the units of the pool were not counted.
         """
-        counts = read_manifest(self.shards.path / self.model_name).get("counts", {})
+        counts = read_manifest(self.shard_folder.path / self.model_name).get("counts", {})
         if "pool_units" not in counts:
             return None
-        documents = sum(shard.documents for shard in shards)
-        return round(counts["pool_units"] * documents / max(1, self.pool.documents))
+        documents = sum(shard.document_count for shard in shards)
+        units: int = counts["pool_units"]
+        return round(units * documents / max(1, self.pool.documents))
 
     def _cut(self, shards: list[Shard]) -> Iterator[tuple[Shard, list[Units]]]:
         """Yield each shard with its batches of units."""
@@ -318,7 +329,7 @@ class ShardedTable(ABC):
             ArtifactError: If another command is making the same table.
         """
         with ExitStack() as stack:
-            on_rank_0(lambda: stack.enter_context(self._lock()))
+            on_rank_0(lambda: stack.enter_context(self._lock()))  # one lock a launch
             if not on_rank_0(lambda: self.is_done):
                 self.score(self.prepare(), Share.of_launch())
                 wait_for_all()
@@ -334,15 +345,16 @@ class ShardedTable(ABC):
             return self._merge()
 
     def _lock(self) -> AbstractContextManager[None]:
-        """Lock the shards: merging removes them, so only one process may."""
+        """Lock the shards: merging removes them, so only one command may make the table."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        return folder_lock(self.shards.path)
+        return folder_lock(self.shard_folder.path)
 
     def _merge(self) -> Artifact:
         """Do as :meth:`merge`, under its lock."""
-        folder = self.shards
+        folder = self.shard_folder
         shards = shards_of(self.pool.artifact.path)
         missing = folder.missing(shards)
+        # A finished table has no shards any more; `make` then returns it.
         if missing and not self.is_done:
             raise ArtifactError(
                 f"{folder.path}: {len(missing)} of {len(shards)} shards are not scored yet, "
@@ -350,14 +362,15 @@ class ShardedTable(ABC):
                 f"run {self.command} with the same flags to score them"
             )
 
-        def join(draft: Draft) -> None:
-            fit = open_artifact(folder.path / self.model_name, self.model_name)
-            units = self.join(draft, fit, folder.tables(shards))
-            draft.counts = {"units": units, **draft.counts, **fit.manifest["counts"]}
-            draft.seeds = fit.manifest["seeds"]
-            # The seconds of the manifest are those of all three steps.
-            draft.start -= fit.manifest["seconds"] + folder.seconds(shards)
+        def write(draft: Draft) -> None:
+            fitted = open_artifact(folder.path / self.model_name, self.model_name)
+            units = self.join(draft, fitted, folder.tables(shards))
+            draft.counts = {"units": units, **draft.counts, **fitted.manifest["counts"]}
+            draft.seeds = fitted.manifest["seeds"]
+            # The manifest's seconds run from `start`: move it back by what the other two steps
+            # took.
+            draft.start -= fitted.manifest["seconds"] + folder.seconds(shards)
 
-        artifact = make(self.folder, self.kind, self.depends_on, join)
+        artifact = make(self.folder, self.kind, self.depends_on, write)
         shutil.rmtree(folder.path, ignore_errors=True)
         return artifact

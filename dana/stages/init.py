@@ -1,4 +1,4 @@
-"""``dana init``: make the folder of a run from a table of labelled texts and a pool of other documents."""
+"""``dana init``: make the folder of a run from labelled texts and a pool of other documents."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import yaml
@@ -54,30 +54,31 @@ from dana.weighting.settings import PAPERS_BETA, Budget
 log = get_logger(__name__)
 
 CLASSES_METRIC = "macro_f1"  # of the card, for one label a text
-# Classes are far apart if the largest has so many times the texts of the smallest. From there on a
-# linear model of words gains macro-F1 by balanced weights on every task that was tried, and with
-# equal classes it loses a little (docs/guide/labels.md).
+# Classes are far apart from this ratio of largest to smallest on. There a linear model of words
+# gains macro-F1 by balanced weights on every task that was tried, and with equal classes it loses a
+# little (docs/guide/labels.md).
 FAR_APART = 3
 LINE = "%-9s %s"  # of the log: what, and what is said of it
 CARD = "card.yaml"
 TEXTS = "texts.parquet"
 FILES = {CARD, TEXTS, RECIPE}
 MOST_READ = 20_000  # documents of the pool
-MOST_SCORED = 1_000
-LIKE = 0.9  # a document is like the texts if its score is below this quantile of texts in no fit
+SAMPLE = 1_000  # documents or texts that are looked at closely
+# Of held-out texts' scores, lower is nearer: documents up to this quantile are like the texts.
+LIKE = 0.9
 FEWEST_TEXTS = 60  # with fewer, that quantile is unknown
 # Learning rates, of the smallest base and of others.
 SMALLEST_RATE = "0.001"
 RATE = "0.0001"
-PLAN = """\
+RECIPE_TEMPLATE = """\
 # dana run FOLDER does what stands here, dana run FOLDER --quick the first part of it (docs/guide/first-adaptation.md).
 # Settings that differ from the defaults of docs/reference/settings.md; paths start from this folder.
 out: .                 # results are written beside this file
 task: card.yaml        # your texts and their folds
-{survey}pool: {pool}
+{findings}pool: {pool}
 model: {model}   # to adapt; dana init takes the strongest installed one that adapts in five minutes here
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
-{jobs}{result}{weight}adapt: {{{adapt}, warmup: 0.05{execution}}}
+{jobs}{result}{class_weight}adapt: {{{adapt}, warmup: 0.05{execution}}}
 weigh: {{{weigh}}} # no more than adapt reads, and no more than a fifth of the pool
 """
 RESULT = """\
@@ -91,10 +92,10 @@ MASKED = "masked"
 OBJECTIVES = (MASKED, "position", "crops", AUTO)
 MASKED_TOKENS = 1_000_000
 MAX_TOKENS = 128  # of an example
-# Of a processor: larger passes take more memory and are no faster. No result depends on it.
-OF_CPU = ", execution: {micro_batch_tokens: 2048}"
-# Of a processor: two steps of a thread each do twice as much as one of two threads, for small models
-# (docs/results/first-run.md). More would take more memory.
+# On a CPU: larger passes take more memory and are no faster. No result depends on it.
+EXECUTION_ON_CPU = ", execution: {micro_batch_tokens: 2048}"
+# On a CPU: two single-threaded steps side by side do twice as much as one with two threads, for
+# small models (docs/results/first-run.md). More would take more memory.
 JOBS = """\
 jobs: 2                # steps side by side; 1 takes less memory
 """
@@ -161,89 +162,60 @@ def init(  # noqa: PLR0913, keywords of a public call
         The folder, for ``dana run``: with ``card.yaml``, ``texts.parquet`` and ``recipe.yaml``.
 
     Raises:
-        ArtifactError: If the folder holds something else.
+        ArtifactError: If the folder holds something else, or is a file.
         DanaError: If the table or the pool cannot be used.
     """
-    known = objective is None or objective in OBJECTIVES
-    require(known, "objective", objective, f"one of {', '.join(OBJECTIVES)}")
+    _check_objective(objective)
     folder = _new_folder(table, out)
-    if model != AUTO:
-        check_checkpoint(model)
-        read_pooling(model)
-    sources = [str(source) for source in ([pool] if isinstance(pool, str | Path) else pool)]
-    require(bool(sources), "pool", sources, "at least one file, folder, glob or URL")
-    if STDIN in sources:
-        raise ConfigError("--pool -: dana run reads the pool again; save it in a file first")
-    of_pool = Inputs()
-    if text is not None:
-        of_pool = Inputs(list(dict.fromkeys([text, *of_pool.text_field])))
-    log.info(LINE, "reading", f"{folder.name}: the texts, and up to {MOST_READ:,} documents")
-    documents, size = sample_documents(sources, folder, of_pool, "fail", MOST_READ)
-    if isinstance(inputs, Mapping):
-        inputs = load(Inputs, inputs, origin="inputs")
+    _check_model(model)
+    sample = _read_pool(pool, text, folder)
     labelled = read_labelled(
         table,
         test,
         folds,
-        inputs,
-        kind,
-        labels,
-        _question(table, sources),
+        inputs=_table_inputs(inputs),
+        kind=kind,
+        labels=labels,
+        question=_question(table, sample.sources),
         text=text,
         text_pair=text_pair,
         label=label,
         group=group,
     )
     _log_texts(labelled)
-    log.info(LINE, "comparing", f"{len(documents):,} documents with your texts")
-    survey = survey_pool(documents, _plain_texts(labelled))
-    lines = _describe_survey(survey, round(size), len(documents))
-    if model == AUTO:
-        model, _ = choose_base()
-        log.info(LINE, "model", f"{model}, which the recipe names from now on")
-    config = load_config(model)
-    objective = objective or default_objective(config, labelled.kind)
-    steps = default_steps(getattr(config, "hidden_size", 0))
-    budget, share = choose_budget(objective, documents, size, steps)
-    lines.append(f"the arms select {_in_words(budget)} each, about {share:.0%} of it")
-    for number, line in enumerate(lines):
-        log.info(LINE, "" if number else "pool", line)
-
-    findings = [_describe_tests(labelled), *lines]
-    longest = min(MAX_TOKENS, positions_of(config))
-    adapt = f"{_adapt_settings(objective, model, steps)}, max_tokens: {longest}"
-    recipe = _recipe_text(folder, sources, of_pool, findings, model, adapt, budget, labelled)
-    card = yaml.safe_dump(_card_values(folder, labelled), sort_keys=False, allow_unicode=True)
-    with make_parent(folder), folder_lock(folder), temp_dir(folder) as draft:
-        labelled.texts.to_parquet(draft / TEXTS, index=False)
-        (draft / CARD).write_text(card, encoding="utf-8")
-        (draft / RECIPE).write_text(recipe, encoding="utf-8")
-        if folder.exists():
-            shutil.rmtree(folder)
-        draft.rename(folder)
-    log.info(LINE, "written", f"{folder}: {', '.join(sorted(FILES))}")
-    settings = load_settings(read_recipe(folder)[0])
-    for quick in (True, False):
-        log.info("%s%s", summary_text(plan_run(settings, quick)), " (--quick)" if quick else "")
+    survey = _compare(sample, labelled)
+    training = _choose_training(model, objective, labelled.kind, sample)
+    pool_lines = _describe_pool(sample, survey, training)
+    _log_lines("pool", pool_lines)
+    findings = [_describe_tests(labelled), *pool_lines]
+    recipe = _recipe_text(folder, sample, findings, training, labelled)
+    _write_folder(folder, labelled, recipe)
+    _log_plans(folder)
     return folder
+
+
+def _check_objective(objective: str | None) -> None:
+    """Refuse an objective that no recipe of ``dana init`` has.
+
+    Raises:
+        ConfigError: If so.
+    """
+    is_known = objective is None or objective in OBJECTIVES
+    require(is_known, "objective", objective, f"one of {', '.join(OBJECTIVES)}")
 
 
 def _new_folder(table: Table, out: str | Path | None) -> Path:
     """Return the folder to write.
 
     Raises:
-        ArtifactError: If it holds anything but an earlier one.
+        ArtifactError: If it is a file, or holds anything but an earlier one.
     """
-    name = "table."
-    if isinstance(table, str | Path):
-        name = "stdin." if str(table) == STDIN else Path(table).name
-    folder = Path(out or (name.partition(".")[0] if "." in name else f"{name}-run"))
-    entries: set[str] = set()
-    if folder.is_dir():
-        entries = {path.name for path in folder.iterdir()}
-    elif folder.exists():
-        entries = {folder.name}
-    others = entries - FILES
+    folder = Path(out or _default_name(table))
+    if not folder.exists():
+        return folder
+    if not folder.is_dir():
+        raise ArtifactError(f"{folder}: is a file; choose another --out")
+    others = {path.name for path in folder.iterdir()} - FILES
     if others:
         raise ArtifactError(
             f"{folder}: holds {min(others)}; name another folder by --out, or remove this one"
@@ -251,60 +223,127 @@ def _new_folder(table: Table, out: str | Path | None) -> Path:
     return folder
 
 
+def _default_name(table: Table) -> str:
+    """Return the name of a table without its suffixes, for the folder that is made of it.
+
+    A name without a suffix, as folders have, gets ``-run``, so that the table stays as it is.
+    """
+    if not isinstance(table, str | Path):
+        return "table"
+    if str(table) == STDIN:
+        return "stdin"
+    name = Path(table).name
+    stem, dot, _ = name.partition(".")
+    return stem if dot else f"{name}-run"
+
+
+def _check_model(model: str) -> None:
+    """Refuse a model that is named and cannot be opened.
+
+    Raises:
+        ArtifactError: If so.
+    """
+    if model != AUTO:
+        check_checkpoint(model)
+        read_pooling(model)
+
+
+class _PoolSample(NamedTuple):
+    """What was read of a pool.
+
+    Attributes:
+        sources: Files, folders, globs and URLs.
+        inputs: How its records become documents.
+        documents: The first documents of each file.
+        size: Number of documents of the pool, about.
+    """
+
+    sources: list[str]
+    inputs: Inputs
+    documents: list[Document]
+    size: float
+
+
+def _read_pool(
+    pool: str | Path | Sequence[str | Path], text_field: str | None, folder: Path
+) -> _PoolSample:
+    """Read the first documents of a pool.
+
+    Args:
+        pool: A file, folder, glob or URL, or several.
+        text_field: Field of the text, if it is named; it may be ``text``, too.
+        folder: Folder of the run, which is not read.
+
+    Raises:
+        ConfigError: If no source is named, or one cannot be read again.
+        DataError: If a source cannot be read.
+    """
+    named = [pool] if isinstance(pool, str | Path) else pool
+    sources = [str(source) for source in named]
+    require(bool(sources), "pool", sources, "at least one file, folder, glob or URL")
+    if STDIN in sources:
+        raise ConfigError("--pool -: dana run reads the pool again; save it in a file first")
+    pool_inputs = Inputs()
+    if text_field is not None:
+        fields = dict.fromkeys([text_field, *pool_inputs.text_field])
+        pool_inputs = Inputs(list(fields))
+    log.info(LINE, "reading", f"{folder.name}: the texts, and up to {MOST_READ:,} documents")
+    documents, size = sample_documents(
+        sources, folder, inputs=pool_inputs, on_bad_record="fail", count=MOST_READ
+    )
+    return _PoolSample(sources, pool_inputs, documents, size)
+
+
+def _table_inputs(inputs: Inputs | Mapping[str, Any] | None) -> Inputs | None:
+    """Return how the table is read, of a mapping as settings."""
+    return load(Inputs, inputs, origin="inputs") if isinstance(inputs, Mapping) else inputs
+
+
 def _question(table: Table, sources: Sequence[str]) -> Question:
     """Return how to ask for what labels do not tell: by the command, or by a keyword."""
     if not isinstance(table, str | Path):
         return Question()
     command = f"dana init {shlex.quote(str(table))} --pool {shlex.join(sources)}"
+    # Question formats both: braces of the user's own are escaped.
     command = command.replace("{", "{{").replace("}", "}}")
     return Question(f"{command} --kind {{kind}}", f"{command} --labels {{words}}")
 
 
-def _plain_texts(labelled: LabelledTexts) -> list[str]:
-    """Return all texts as strings, second texts of pairs behind the first ones."""
-    texts = [text if isinstance(text, str) else " ".join(text) for text in labelled.texts["text"]]
-    if "text_pair" in labelled.texts:
-        texts += [*labelled.texts["text_pair"]]
-    return texts
+def _log_lines(name: str, lines: Sequence[str]) -> None:
+    """Log lines of which the first has a name before it."""
+    for number, line in enumerate(lines):
+        log.info(LINE, "" if number else name, line)
 
 
 def _log_texts(labelled: LabelledTexts) -> None:
     """Say what was found in the table, and what its texts can show."""
     count = len(labelled.texts)
     found = f"{count:,} of {labelled.rows:,} rows, {_describe_labels(labelled)}"
-    log.info(LINE, "texts", found)
-    for note in labelled.notes:
-        log.info(LINE, "", note)
-    weight = _balance_classes(labelled)[0]
-    if weight:
-        log.info(LINE, "weights", weight)
+    _log_lines("texts", [found, *labelled.notes])
+    reason = _reason_to_balance(labelled)
+    if reason:
+        what = "texts are weighed so that all classes count alike, as macro-F1 counts them"
+        log.info(LINE, "weights", f"{reason}: {what} (class_weight: {BALANCED} in {RECIPE})")
     log.info(LINE, "test", _describe_tests(labelled))
 
 
-def _balance_classes(labelled: LabelledTexts) -> tuple[str, str]:
-    """Balance classes where one label a text is predicted, by macro-F1, and classes are far apart.
+def _reason_to_balance(labelled: LabelledTexts) -> str:
+    """Return why classes are balanced; empty where they are not.
 
-    Returns:
-        What is done and why, and the line of the recipe; both empty where it is not.
+    They are where one label a text is predicted, by macro-F1, and classes are far apart.
     """
-    counts = labelled.texts_by_label
     if labelled.kind != SingleLabel.name:
-        return "", ""
-    ratio = max(counts.values()) / min(counts.values())
+        return ""
+    counts = labelled.texts_by_label
+    largest = max(counts, key=counts.__getitem__)
+    smallest = min(reversed(counts), key=counts.__getitem__)  # of several, the last that is listed
+    ratio = counts[largest] / counts[smallest]
     if ratio < FAR_APART:
-        return "", ""
+        return ""
     # A name may have line ends, and a comment of the recipe is one line.
-    largest, *_, smallest = [" ".join(name.split()) for name in counts]
-    reason = f"{largest} has {ratio:.1f} times the texts of {smallest}"
-    line = (
-        f"{reason}: texts are weighed so that all classes count alike, as macro-F1 counts them "
-        f"(class_weight: {BALANCED} in {RECIPE})"
-    )
-    recipe = (
-        f"finetune: {{class_weight: {BALANCED}}} # all classes count alike, as macro-F1 counts them, "
-        f"also in probe and baselines: {reason}\n"
-    )
-    return line, recipe
+    largest = " ".join(largest.split())
+    smallest = " ".join(smallest.split())
+    return f"{largest} has {ratio:.1f} times the texts of {smallest}"
 
 
 def _describe_labels(labelled: LabelledTexts) -> str:
@@ -323,31 +362,33 @@ def _describe_labels(labelled: LabelledTexts) -> str:
 
 
 def _describe_tests(labelled: LabelledTexts) -> str:
-    """Say in a line how texts are tested, and how small a difference in the metric that can decide."""
-    texts = labelled.texts
-    fold = texts["fold"]
+    """Say in a line how texts are tested, and how small a difference that can decide."""
+    fold = labelled.texts["fold"]
+    label = labelled.texts["label"]
+    is_tested = fold >= 0  # -1 is only trained on
     count = int(fold.max()) + 1
-    tested = texts["label"][fold >= 0]
     split = f"in {count} folds, each text once" if count > 1 else "in one fixed split"
-    line = f"{len(tested):,} texts, {split}"
-    if labelled.kind in (Regression.name, TokenLabels.name):
-        return line
-    metric = metric_of(labelled)
-    found = describe_smallest(_as_classes(tested), metric, count)
-    if count > QUICK_ADAPTATIONS:
-        of_quick = texts["label"][(fold >= 0) & (fold < QUICK_ADAPTATIONS)]
-        by_quick = describe_smallest(_as_classes(of_quick), metric, QUICK_ADAPTATIONS, tuned=False)
-        found += f"; with --quick {by_quick}"
-    return f"{line}; {found}"
+    parts = [f"{int(is_tested.sum()):,} texts, {split}"]
+    if labelled.kind not in (Regression.name, TokenLabels.name):
+        metric = metric_of(labelled)
+        parts.append(describe_smallest(_as_classes(label[is_tested]), metric, count))
+        if count > QUICK_ADAPTATIONS:
+            classes = _as_classes(label[is_tested & (fold < QUICK_ADAPTATIONS)])
+            by_quick = describe_smallest(classes, metric, QUICK_ADAPTATIONS, tuned=False)
+            parts.append(f"with --quick {by_quick}")
+    return "; ".join(parts)
 
 
 def _as_classes(labels: Iterable[Any]) -> list[str]:
-    """Return labels as text; of several, the set as one."""
+    """Return the class of each text; a text's several labels are joined to one class."""
     return [label if isinstance(label, str) else ", ".join(label) for label in labels]
 
 
 def metric_of(labelled: LabelledTexts) -> str:
-    """Return the metric of the card: of classes macro-F1, else the main one of the kind that is defined."""
+    """Return the metric of the card.
+
+    It is macro-F1 for one label a text, else the kind's first metric that these labels define.
+    """
     if labelled.kind == SingleLabel.name:
         return CLASSES_METRIC
     kind = find_kind(labelled.kind)
@@ -355,20 +396,92 @@ def metric_of(labelled: LabelledTexts) -> str:
     return kind(labels).defined_metrics[0]
 
 
-def _describe_survey(survey: dict[str, Any], size: int, read: int) -> list[str]:
-    """Say in a line or two how large the pool is, how much of it is like the texts, and what holds them.
+class Survey(NamedTuple):
+    """How documents of a pool compare with labelled texts.
+
+    Attributes:
+        holding: Number of documents that hold a labelled text, by the rule of decontamination.
+        alike: Share of the others, of a sample, that is like the texts: whose words are as near to
+            theirs as those of 90 % of held-out texts, by the selector ``lexical``. None with fewer
+            than 60 texts, or without others.
+    """
+
+    holding: int
+    alike: float | None
+
+
+def _compare(sample: _PoolSample, labelled: LabelledTexts) -> Survey:
+    """Compare what was read of a pool with the texts of a table."""
+    log.info(LINE, "comparing", f"{len(sample.documents):,} documents with your texts")
+    return survey_pool(sample.documents, _plain_texts(labelled))
+
+
+def _plain_texts(labelled: LabelledTexts) -> list[str]:
+    """Return all texts as strings, second texts of pairs behind the first ones."""
+    texts = [text if isinstance(text, str) else " ".join(text) for text in labelled.texts["text"]]
+    if "text_pair" in labelled.texts:
+        texts += [*labelled.texts["text_pair"]]
+    return texts
+
+
+def survey_pool(documents: Sequence[Document], texts: Sequence[str]) -> Survey:
+    """Compare documents of a pool with labelled texts.
 
     Args:
-        survey: Result of :func:`survey_pool`.
-        size: Number of documents of the pool, about.
-        read: Number of documents that were read.
+        documents: The first documents of each file.
+        texts: The labelled texts.
     """
-    like = "an unknown share" if survey["like"] is None else f"about {survey['like']:.0%}"
-    lines = [f"about {size:,} documents; {like} is like your texts, by its words"]
-    overlap = survey["overlap"]
-    if overlap:
-        lines.append(f"{overlap:,} of the first {read:,} hold your texts: left out by dana run")
-    return lines
+    others = _without_texts(documents, texts)
+    alike = None
+    if len(texts) >= FEWEST_TEXTS and others:
+        alike = _share_alike(others, texts)
+    return Survey(holding=len(documents) - len(others), alike=alike)
+
+
+def _without_texts(documents: Sequence[Document], texts: Sequence[str]) -> list[Document]:
+    """Return the documents that hold none of the texts."""
+    index = OverlapIndex.build({"texts": texts}, Hygiene().ngram, Hygiene().sentence)
+    others: list[Document] = []
+    for block in document_blocks(documents):
+        found = index.find([document.text for document in block])
+        rows = {overlap.row for overlap in found}
+        others += [document for row, document in enumerate(block) if row not in rows]
+    return others
+
+
+def _share_alike(documents: Sequence[Document], texts: Sequence[str]) -> float:
+    """Return the share of documents at least as near to the texts as 90 % of held-out texts are.
+
+    A selector is fitted to two thirds of the texts; the others are held out.
+    """
+    random = generator(0, "init", "pool")
+    order = random.permutation(len(texts))[:SAMPLE]
+    own_texts = [Document(str(row), "", strip_markers(texts[row])) for row in order]
+    rows = random.permutation(len(documents))[:SAMPLE]
+    third = len(own_texts) // 3
+    fitted = _cut_into_units(own_texts[third:])
+    held_out = _cut_into_units(own_texts[:third])
+    pool = _cut_into_units([documents[row] for row in rows])
+    selector = build_selector("lexical", "knn", Selection())
+    samples = {}
+    for name, size in selector.samples(len(fitted)).items():
+        samples[name] = pool.rows(random.permutation(len(pool))[:size])
+    model = selector.fit(fitted, samples, 0)
+    bar = np.nanquantile(_by_document(model.score(held_out), held_out), LIKE)
+    is_alike = _by_document(model.score(pool), pool) <= bar
+    return round(float(is_alike.mean()), 3)
+
+
+def _cut_into_units(documents: Sequence[Document]) -> Units:
+    return Units.join(list(split_documents(documents, Selection().splitter())))
+
+
+def _by_document(scores: np.ndarray, units: Units) -> np.ndarray:
+    """Return the mean score of each document's units."""
+    sums = np.bincount(units.owners, scores)
+    counts = np.bincount(units.owners)
+    means: np.ndarray = sums / counts
+    return means
 
 
 def default_objective(config: Any, kind: str) -> str:
@@ -378,16 +491,17 @@ def default_objective(config: Any, kind: str) -> str:
         config: Configuration of the model, which is an encoder or not.
         kind: Kind of the labels.
     """
-    has_probe = kind != TokenLabels.name
-    return AUTO if has_probe and is_masked_model(config) else MASKED
+    can_pilot = kind != TokenLabels.name and is_masked_model(config)
+    return AUTO if can_pilot else MASKED
 
 
 def choose_budget(
     objective: str, documents: Sequence[Document], size: float, steps: int
 ) -> tuple[Budget, float]:
-    """Choose how much text an arm selects: what its training reads, and at most a fifth of the pool.
+    """Choose how much text an arm selects.
 
-    Text that is selected and not read would make the selection coarser than it need be.
+    It is what its training reads, and at most a fifth of the pool. Text that is selected and not
+    read would make the selection coarser than it need be.
 
     Args:
         objective: One of :data:`OBJECTIVES`.
@@ -413,152 +527,178 @@ def choose_budget(
 
 def _mean_tokens(documents: Sequence[Document]) -> float:
     """Return the mean number of tokens of a document, by some of a sample."""
-    some = documents[:: max(1, len(documents) // MOST_SCORED)]
+    some = documents[:: max(1, len(documents) // SAMPLE)]
     tokenizer = load_own_tokenizer(SMALLEST).backend_tokenizer
     tokenizer.no_truncation()
     encodings = tokenizer.encode_batch_fast([document.text for document in some])
     return max(1.0, sum(len(tokens) for tokens in encodings) / len(some))
 
 
-def _in_words(budget: Budget) -> str:
-    return f"{budget.amount:,.0f} {budget.kind}"
+class _Training(NamedTuple):
+    """What the arms of a recipe adapt, how, and on how much text.
+
+    Attributes:
+        model: The model.
+        objective: One of :data:`OBJECTIVES`.
+        steps: Steps of position and crops.
+        max_tokens: Longest example.
+        budget: How much text an arm selects.
+        share: Share of the pool that this is, about.
+    """
+
+    model: str
+    objective: str
+    steps: int
+    max_tokens: int
+    budget: Budget
+    share: float
 
 
-def _adapt_settings(objective: str, model: str, steps: int) -> str:
+def _choose_training(
+    model: str, objective: str | None, kind: str, sample: _PoolSample
+) -> _Training:
+    """Choose how the arms are adapted, as far as the user does not say it.
+
+    Args:
+        model: The model, or ``auto``.
+        objective: One of :data:`OBJECTIVES`; None takes the default.
+        kind: Kind of the labels.
+        sample: What was read of the pool.
+    """
+    if model == AUTO:
+        model, _ = choose_base()
+        log.info(LINE, "model", f"{model}, which the recipe names from now on")
+    config = load_config(model)
+    objective = objective or default_objective(config, kind)
+    steps = default_steps(getattr(config, "hidden_size", 0))
+    budget, share = choose_budget(objective, sample.documents, sample.size, steps)
+    longest = min(MAX_TOKENS, positions_of(config))
+    return _Training(model, objective, steps, longest, budget, share)
+
+
+def _describe_pool(sample: _PoolSample, survey: Survey, training: _Training) -> list[str]:
+    """Say how large a pool is, how much of it is like the texts or holds them, and is selected.
+
+    Args:
+        sample: What was read of the pool.
+        survey: How it compares with the texts.
+        training: How much of it an arm selects.
+
+    Returns:
+        A line each.
+    """
+    like = "an unknown share" if survey.alike is None else f"about {survey.alike:.0%}"
+    lines = [f"about {round(sample.size):,} documents; {like} is like your texts, by its words"]
+    if survey.holding:
+        first = f"the first {len(sample.documents):,}"
+        lines.append(f"{survey.holding:,} of {first} hold your texts: left out by dana run")
+    budget = training.budget
+    selected = f"{budget.amount:,.0f} {budget.kind}"
+    lines.append(f"the arms select {selected} each, about {training.share:.0%} of it")
+    return lines
+
+
+def _adapt_settings(training: _Training) -> str:
     """Write the settings of an adaptation that differ from the defaults."""
-    if objective != MASKED:
-        return f"{ADAPT[objective]}, steps: {steps}"
-    rate = SMALLEST_RATE if model == SMALLEST else RATE
-    return f"{ADAPT[objective]}, learning_rate: {rate}"
+    settings = ADAPT[training.objective]
+    if training.objective == MASKED:
+        rate = SMALLEST_RATE if training.model == SMALLEST else RATE
+        settings += f", learning_rate: {rate}"
+    else:
+        settings += f", steps: {training.steps}"
+    return f"{settings}, max_tokens: {training.max_tokens}"
+
+
+def _class_weight_line(labelled: LabelledTexts) -> str:
+    """Write the line of the recipe that balances classes; empty where they are not balanced."""
+    reason = _reason_to_balance(labelled)
+    if not reason:
+        return ""
+    what = "all classes count alike, as macro-F1 counts them, also in probe and baselines"
+    return f"finetune: {{class_weight: {BALANCED}}} # {what}: {reason}\n"
 
 
 def _recipe_text(
     folder: Path,
-    sources: Sequence[str],
-    inputs: Inputs,
+    sample: _PoolSample,
     findings: Sequence[str],
-    model: str,
-    adapt: str,
-    budget: Budget,
+    training: _Training,
     labelled: LabelledTexts,
 ) -> str:
     """Write the recipe, with what was found as comments."""
     paths = []
-    for source in sources:
+    for source in sample.sources:
         is_fixed = is_url(source) or Path(source).is_absolute()
         paths.append(source if is_fixed else os.path.relpath(source, folder))
-    survey = "".join(f"# {line}\n" for line in findings)
+    budget = training.budget
     weigh = f"budget: {budget.amount:.0f} {budget.kind}"
     if budget.kind == "tokens":
         weigh += f", tokenizer: {SMALLEST}"
+    model = training.model
     if Path(model).is_dir() and not Path(model).is_absolute():
         model = os.path.relpath(model, folder)
     is_cpu = find_device().type == "cpu"
-    recipe = PLAN.format(
-        survey=survey,
+    recipe = RECIPE_TEMPLATE.format(
+        findings="".join(f"# {line}\n" for line in findings),
         pool=json.dumps(paths, ensure_ascii=False),
         model=json.dumps(model, ensure_ascii=False),
-        adapt=adapt,
+        adapt=_adapt_settings(training),
         weigh=weigh,
         result=WORDS_RESULT if labelled.kind == TokenLabels.name else RESULT,
-        weight=_balance_classes(labelled)[1],
-        execution=OF_CPU if is_cpu else "",
+        class_weight=_class_weight_line(labelled),
+        execution=EXECUTION_ON_CPU if is_cpu else "",
         jobs=JOBS if is_cpu and cores() > 1 else "",
     )
-    if inputs != Inputs():
-        recipe += f"inputs: {json.dumps({'text_field': inputs.text_field}, ensure_ascii=False)}\n"
+    if sample.inputs != Inputs():
+        fields = json.dumps({"text_field": sample.inputs.text_field}, ensure_ascii=False)
+        recipe += f"inputs: {fields}\n"
     return recipe
 
 
 def _card_values(folder: Path, labelled: LabelledTexts) -> dict[str, Any]:
     """Return the content of the task card."""
-    made_from = {
+    card: dict[str, Any] = {
+        "name": folder.resolve().name,
+        "title": "Made by dana init",
+        "version": 1,
+    }
+    if labelled.kind != SingleLabel.name:
+        card["kind"] = labelled.kind
+    if labelled.labels:
+        card["labels"] = labelled.labels
+    card["metric"] = metric_of(labelled)
+    card["splits"] = {}
+    card["data"] = {"file": Path(TEXTS).stem}
+    if "text_pair" in labelled.texts:
+        card["text_pair"] = "text_pair"
+    card["folds"] = "fold"
+    if "group" in labelled.texts:
+        card["group"] = "group"
+    card["made_from"] = {
         "columns": labelled.columns,
         **labelled.form,
         "rows": labelled.rows,
         "texts": labelled.texts_by_label,
         "notes": labelled.notes,
     }
-    kind = {} if labelled.kind == SingleLabel.name else {"kind": labelled.kind}
-    labels = {"labels": labelled.labels} if labelled.labels else {}
-    pair = {"text_pair": "text_pair"} if "text_pair" in labelled.texts else {}
-    grouping = {"group": "group"} if "group" in labelled.texts else {}
-    return {
-        "name": folder.resolve().name,
-        "title": "Made by dana init",
-        "version": 1,
-        **kind,
-        **labels,
-        "metric": metric_of(labelled),
-        "splits": {},
-        "data": {"file": Path(TEXTS).stem},
-        **pair,
-        "folds": "fold",
-        **grouping,
-        "made_from": made_from,
-    }
+    return card
 
 
-def survey_pool(documents: Sequence[Document], texts: Sequence[str]) -> dict[str, Any]:
-    """Compare documents of a pool with labelled texts.
-
-    Args:
-        documents: The first documents of each file.
-        texts: The labelled texts.
-
-    Returns:
-        ``overlap``, the number of documents that hold a labelled text, by the rule of
-        decontamination; ``like``, the share of a sample whose words are as near to the texts' as 90
-        % of texts outside the fit are, by the selector ``lexical``; None with fewer than 60 texts.
-    """
-    others = _without_texts(documents, texts)
-    like = None
-    if len(texts) >= FEWEST_TEXTS and others:
-        like = _share_alike(others, texts)
-    return {"overlap": len(documents) - len(others), "like": like}
+def _write_folder(folder: Path, labelled: LabelledTexts, recipe: str) -> None:
+    """Write card, texts and recipe in the place of an earlier folder, all of them or nothing."""
+    card = yaml.safe_dump(_card_values(folder, labelled), sort_keys=False, allow_unicode=True)
+    with make_parent(folder), folder_lock(folder), temp_dir(folder) as draft:
+        labelled.texts.to_parquet(draft / TEXTS, index=False)
+        (draft / CARD).write_text(card, encoding="utf-8")
+        (draft / RECIPE).write_text(recipe, encoding="utf-8")
+        if folder.exists():
+            shutil.rmtree(folder)
+        draft.rename(folder)
+    log.info(LINE, "written", f"{folder}: {', '.join(sorted(FILES))}")
 
 
-def _without_texts(documents: Sequence[Document], texts: Sequence[str]) -> list[Document]:
-    """Return the documents that hold none of the texts."""
-    index = OverlapIndex.build({"texts": texts}, Hygiene().ngram, Hygiene().sentence)
-    others: list[Document] = []
-    for block in document_blocks(documents):
-        found = index.find([document.text for document in block])
-        rows = {overlap.row for overlap in found}
-        others += [document for row, document in enumerate(block) if row not in rows]
-    return others
-
-
-def _share_alike(documents: Sequence[Document], texts: Sequence[str]) -> float:
-    """Return the share of documents that score as the texts do that a selector was not fitted to.
-
-    Two thirds of the texts are fitted to; of the others 90 % set the bar.
-    """
-    random = generator(0, "init", "pool")
-    order = random.permutation(len(texts))[:MOST_SCORED]
-    own_texts = [Document(str(row), "", strip_markers(texts[row])) for row in order]
-    rows = random.permutation(len(documents))[:MOST_SCORED]
-    third = len(own_texts) // 3
-    fitted = _cut_into_units(own_texts[third:])
-    held_out = _cut_into_units(own_texts[:third])
-    pool = _cut_into_units([documents[row] for row in rows])
-    selector = build_selector("lexical", "knn", Selection())
-    samples = {}
-    for name, size in selector.samples(len(fitted)).items():
-        samples[name] = pool.rows(random.permutation(len(pool))[:size])
-    model = selector.fit(fitted, samples, 0)
-    bar = np.nanquantile(_by_document(model.score(held_out), held_out), LIKE)
-    is_alike = _by_document(model.score(pool), pool) <= bar
-    return round(float(is_alike.mean()), 3)
-
-
-def _cut_into_units(documents: Sequence[Document]) -> Units:
-    return Units.join(list(split_documents(documents, Selection().splitter())))
-
-
-def _by_document(scores: np.ndarray, units: Units) -> np.ndarray:
-    """Return the mean score of each document's units."""
-    sums = np.bincount(units.owners, scores)
-    counts = np.bincount(units.owners)
-    means: np.ndarray = sums / counts
-    return means
+def _log_plans(folder: Path) -> None:
+    """Say what a quick run and a whole run of the recipe will do."""
+    settings = load_settings(read_recipe(folder)[0])
+    log.info("%s (--quick)", summary_text(plan_run(settings, quick=True)))
+    log.info("%s", summary_text(plan_run(settings)))

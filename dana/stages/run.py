@@ -1,6 +1,6 @@
-"""``dana run``: run a recipe as steps, from text to fine-tuned models, and report on the results."""
+"""``dana run``: run a recipe as steps, from text to fine-tuned models, and report on results."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -58,19 +58,18 @@ from dana.stages.training import (
     pretrain_stage,
     require_saved_head,
 )
-from dana.stages.weigh import WeighSettings, first_look
+from dana.stages.weigh import first_look
 from dana.tasks.card import find_card, load_card
 from dana.tasks.examples import is_text
 from dana.train.settings import AdaptSettings, PretrainSettings
-from dana.weighting.settings import parse_balance
+from dana.weighting.settings import WeighSettings, parse_balance
 
 log = get_logger(__name__)
 
 # Settings used by the steps that read text and that warm up a head; other settings can change
 # without a rerun.
-OF_TEXTS = ("out", "task", "pool", "data", "on_bad_record", "inputs", "hygiene")
-OF_HEAD = ("objective", "seed", "max_tokens", "denominator", "execution", "head_warmup")
-
+TEXT_SETTINGS = ("out", "task", "pool", "data", "on_bad_record", "inputs", "hygiene")
+HEAD_SETTINGS = ("objective", "seed", "max_tokens", "denominator", "execution", "head_warmup")
 
 # What a quick run does of a recipe: these arms, and so many of its adaptations.
 QUICK_ARMS = {"random", "dana"}
@@ -82,7 +81,8 @@ def run_recipe(settings: RunSettings, quick: bool = False, remake: bool = False)
 
     Args:
         settings: Settings of the run.
-        quick: Whether to end earlier: see :func:`plan_run`. A run without goes on from there.
+        quick: Whether to end earlier: see :func:`plan_run`. A later run without it goes on from
+            there.
         remake: Whether artifacts of other settings are replaced instead of refused.
 
     Returns:
@@ -108,8 +108,8 @@ def run_recipe(settings: RunSettings, quick: bool = False, remake: bool = False)
     execute(run, settings.jobs, tell, remake)
     out = Path(settings.out)
     write_recipe(settings, out)
-    arms = [arm.name for arm in _arms_to_run(settings, quick)]
-    on_rank_0(lambda: join_run(out, ["base", *arms]))
+    arms = _with_base(_arms_to_run(settings, quick))
+    on_rank_0(lambda: join_run(out, arms))
     return on_rank_0(lambda: report_stage(out))
 
 
@@ -121,17 +121,16 @@ def _describe_tasks(settings: RunSettings, quick: bool = False) -> None:
         quick: Whether the run ends earlier: see :func:`plan_run`.
     """
     folds = count_folds(settings)
-    has_texts = _has_texts_alone(settings)
-    if has_texts:
+    has_no_labels = _has_no_labels(settings)
+    if has_no_labels:
         hint = "for labels: dana init, or a task card"
         what = f"has no labels: arms are compared by the loss of held-out text ({hint})"
         log.info("task      %s %s", settings.task, what)
     cards = settings.cards
-    if not cards and settings.harvest is None and not has_texts:
+    if not cards and settings.harvest is None and not has_no_labels:
         cards = [settings.task]
     for name in cards:
-        own_folds = {name: folds[name]} if name in folds else {}
-        count = _count_adaptations(settings, own_folds)
+        count = _count_adaptations(settings, folds.get(name))
         lines = describe_power(
             settings.finetune.fields_of(load_card(name)),
             settings.data,
@@ -145,15 +144,23 @@ def _describe_tasks(settings: RunSettings, quick: bool = False) -> None:
             log.info("%-9s %s", "" if number else "task", line)
 
 
-def _count_adaptations(settings: RunSettings, folds: Mapping[str, int]) -> int:
-    """Return how many adaptations, or folds, a whole run has."""
-    return min([*folds.values(), settings.seeds.adaptations])
+def _count_adaptations(settings: RunSettings, folds: int | None) -> int:
+    """Return how many adaptations, or folds, a whole run has.
+
+    Args:
+        settings: Settings of the run.
+        folds: Number of folds of the cards that have some; None if none has.
+    """
+    adaptations = settings.seeds.adaptations
+    return adaptations if folds is None else min(folds, adaptations)
 
 
 def _show_selection(step: Step, output: str) -> None:
     """Log a first look at the text that an arm selects, of the first adaptation."""
     arm = step.labels.get("arm", "")
-    if step.name == f"weigh/{arm}" != "weigh/random":
+    is_first_selection = step.name == f"weigh/{arm}"
+    is_random = arm == "random"
+    if is_first_selection and not is_random:
         log.info("selected  %s: %s", arm, first_look(open_artifact(Path(output), "weights")))
 
 
@@ -162,9 +169,12 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
 
     Args:
         settings: Settings of the run.
-        quick: Whether to plan a part of the same steps: of the arms only ``random`` and ``dana``
-            (with what they come after), if the recipe has both, and at most three adaptations or
-            folds. Tasks that are probed are not fine-tuned.
+        quick: Whether to plan a part of the same steps: of the arms only ``random`` and ``dana``,
+            if the recipe has both, and the arms that these continue from; and at most three
+            adaptations or folds. Tasks that are probed are not fine-tuned.
+
+    Returns:
+        The steps, in the order in which one process does them, and the folder of the run.
 
     Raises:
         DanaError: If a component is unknown; names the arm.
@@ -183,7 +193,7 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
                 selectors[arm.name] = _selector_of(arm, settings)
     steps = list(_steps(settings, selectors, quick))
     if settings.final:
-        steps = _with_model(steps, settings, selectors, quick)
+        steps = _with_final_steps(steps, settings, selectors, quick)
     return Run(Path(settings.out), tuple(steps))
 
 
@@ -196,24 +206,26 @@ def _naming(key: str) -> Iterator[None]:
         raise type(error)(f"{key}: {error}") from error
 
 
-def _with_model(
+def _with_final_steps(
     steps: Sequence[Step],
     settings: RunSettings,
     selectors: dict[str, tuple[str, str]],
     quick: bool,
 ) -> list[Step]:
     """Add the steps that end a run in a model and an encoder."""
-    read = _with_harvest(settings)
-    cards = _cards_of(settings, read)
+    harvested = _after_harvest(settings)
+    cards = _cards_of(settings, harvested)
     check_final(settings, cards)
+    [card] = cards.values()  # check_final refuses a run with more than one, or none
     arm = arm_of_encoder(_arms_to_run(settings, quick))
-    [card] = cards.values()
-    folds = count_folds(settings).get(card, 0)
-    of_all_texts: list[Step] = []
-    if arm is not None and read.task in count_folds(settings):
-        names = {step.name for step in steps}
-        of_all_texts = list(_steps_of_all_texts(settings, selectors, arm, cards, names))
-    return list(with_final(steps, settings, cards, arm, folds, of_all_texts, quick))
+    folds = count_folds(settings)
+    steps_of_all_texts: list[Step] = []
+    if arm is not None and harvested.task in folds:
+        step_names = {step.name for step in steps}
+        more = _steps_of_all_texts(settings, selectors, arm, cards, step_names)
+        steps_of_all_texts = list(more)
+    folds_of_card = folds.get(card, 0)
+    return list(with_final(steps, settings, cards, arm, folds_of_card, steps_of_all_texts, quick))
 
 
 def _steps_of_all_texts(
@@ -221,7 +233,7 @@ def _steps_of_all_texts(
     selectors: dict[str, tuple[str, str]],
     arm: Arm,
     cards: Mapping[str, str],
-    names: Collection[str],
+    step_names: Collection[str],
 ) -> Iterator[Step]:
     """Yield the steps that select and adapt with all labelled texts, the adaptation of an arm last.
 
@@ -230,24 +242,33 @@ def _steps_of_all_texts(
         selectors: Specs of the selector and detector of every arm.
         arm: The arm.
         cards: Card of each task.
-        names: Names of the steps of the run.
+        step_names: Names of the steps of the run.
     """
-    read = _with_harvest(settings)
+    harvested = _after_harvest(settings)
+    texts = _settings_of_texts(harvested)
     folds = count_folds(settings)
     by_name = {one.name: one for one in settings.described_arms}
     arms = [arm]
     while arms[0].after:
         arms.insert(0, by_name[arms[0].after])
-    yield from _task_steps(settings, _settings_of_texts(read), selectors, WHOLE, folds[read.task])
-    yield from _weights(settings, arms, selectors, names, WHOLE, WHOLE)
+    # Folds count from 0: one past the last has no texts, so none are left out.
+    no_fold = folds[harvested.task]
+    yield from _task_steps(settings, texts, selectors, WHOLE, no_fold)
+    yield from _weights(settings, arms, selectors, step_names, WHOLE, WHOLE)
     yield from pilot_steps(settings, arms, cards, WHOLE, WHOLE, folds)
-    for step in _adapt_steps(settings, arms, WHOLE, WHOLE):
-        if not step.name.startswith("gate/"):
-            yield step
+    yield from _adapt_steps(settings, arms, WHOLE, WHOLE, with_gates=False)
 
 
 def _arms_to_run(settings: RunSettings, quick: bool) -> list[Arm]:
-    """Return all arms, or those of a quick run; see :func:`plan_run`."""
+    """Return all arms, or those of a quick run and the arms that these continue from.
+
+    Args:
+        settings: Settings of the run.
+        quick: See :func:`plan_run`.
+
+    Returns:
+        The arms, in the order of the recipe.
+    """
     arms = {arm.name: arm for arm in settings.described_arms}
     if not quick or not arms.keys() >= QUICK_ARMS:
         return list(arms.values())
@@ -259,8 +280,18 @@ def _arms_to_run(settings: RunSettings, quick: bool) -> list[Arm]:
     return [arm for arm in arms.values() if arm.name in names]
 
 
+def _with_base(arms: Iterable[Arm]) -> list[str]:
+    """Return the names of arms, after that of the base, which a recipe may list among them."""
+    names = ["base", *(arm.name for arm in arms)]
+    return list(dict.fromkeys(names))
+
+
 def _selector_of(arm: Arm, settings: RunSettings) -> tuple[str, str]:
-    """Return the specs of an arm's selector and detector, both checked; the detector is empty if none is used."""
+    """Check the specs of an arm's selector and detector, and return them.
+
+    Returns:
+        The spec of the selector, and that of the detector, which is empty if none is used.
+    """
     detector = arm.detector or settings.detector
     check_names(replace(settings, selector=arm.selector, detector=detector))
     takes = "detector" in build_selector(arm.selector, detector, settings.selection).uses
@@ -271,8 +302,11 @@ def _selector_of(arm: Arm, settings: RunSettings) -> tuple[str, str]:
     return arm.selector, detector if takes else ""
 
 
-def _with_harvest(settings: RunSettings) -> RunSettings:
-    """Point the task and the pool of a run to the output of its harvest step, if it has one."""
+def _after_harvest(settings: RunSettings) -> RunSettings:
+    """Return the settings as they are once the harvest step has run.
+
+    They have its task and pool, and no harvest. Those of a run without this step stay as they are.
+    """
     if settings.harvest is None:
         return settings
     out = Path(settings.out)
@@ -295,37 +329,37 @@ def _steps(
         quick: See :func:`plan_run`.
     """
     folds = count_folds(settings)
-    read = _with_harvest(settings)
-    cards = _cards_of(settings, read)
-    count = _count_adaptations(settings, folds)
+    harvested = _after_harvest(settings)
+    cards = _cards_of(settings, harvested)
+    number_of_folds = next(iter(folds.values()), None)  # cards with folds have equally many
+    count = _count_adaptations(settings, number_of_folds)
     before: tuple[str, ...] = ()
     if settings.harvest is not None:
         arguments = {"folder": Path(settings.out) / "data", "settings": settings.harvest}
         yield Step("harvest", "dana.stages.harvest:harvest_stage", arguments)
         before = ("harvest",)
     yield from _first_steps(settings, cards, count, folds, before)
-    texts = _settings_of_texts(read)
+    texts = _settings_of_texts(harvested)
     yield Step("texts", f"{__name__}:read_texts", {"settings": texts}, before)
-    study_steps = [step for _, steps in load_parts("steps") for step in steps(read, texts)]
+    study_steps = [step for _, steps in load_parts("steps") for step in steps(harvested, texts)]
     yield from study_steps
     yield _base_step(settings)
-    plan = _Plan(settings, selectors, texts, cards, folds, {step.name for step in study_steps})
-    results: list[str] = []
+    study_step_names = {step.name for step in study_steps}
+    plan = _Plan(settings, selectors, texts, cards, folds, study_step_names)
+    steps_with_results: list[str] = []  # a look waits for these
     for block in _blocks(settings, cards, count):
         if quick and block[0] >= QUICK_ADAPTATIONS:
             return
         for index in block:
             steps = list(_adaptation_steps(plan, index, quick))
-            results += [step.name for step in steps if step.name.startswith("loss/")]
+            steps_with_results += [step.name for step in steps if step.name.startswith("loss/")]
             yield from steps
         for index in block:
-            tunings = list(
-                _finetune_steps(settings, _cards_to_tune(plan, quick), plan, index, quick)
-            )
-            results += [step.name for step in tunings]
+            tunings = list(_finetune_steps(plan, index, quick))
+            steps_with_results += [step.name for step in tunings]
             yield from tunings
             if settings.seeds.stop_early and not quick and FIRST_LOOK <= index + 1 < count:
-                yield _look_step(plan, index, count, results)
+                yield _look_step(plan, index, count, steps_with_results)
 
 
 @dataclass(frozen=True)
@@ -338,7 +372,7 @@ class _Plan:
         texts: Settings of reading text.
         cards: Card of each task by its name; empty without labels.
         folds: Number of folds by card, of those that have some.
-        tables: Names of the steps of studies.
+        study_step_names: Names of the steps of studies.
     """
 
     settings: RunSettings
@@ -346,33 +380,53 @@ class _Plan:
     texts: RunSettings
     cards: Mapping[str, str]
     folds: Mapping[str, int]
-    tables: Collection[str]
+    study_step_names: Collection[str]
 
     def fold_of(self, index: int) -> int:
         """Return the fold that the target text of an adaptation leaves out."""
         return index if self.settings.task in self.folds else 0
 
+    def has_own_target(self, index: int) -> bool:
+        """Return whether an adaptation reads its own target text.
+
+        Without folds all share the first's.
+        """
+        return self.fold_of(index) == index
+
     def models(self, arms: Sequence[Arm], index: int) -> dict[str, str]:
-        """Return the name of the step that makes each arm's model of one adaptation, the base first."""
+        """Return, for the base and then each arm, the name of the step that makes its model."""
         makers = {
             arm.name: f"adapt/{arm.name}{suffix(index)}" if arm.mix else "base" for arm in arms
         }
         return {"base": "base", **makers}
 
 
-def _cards_of(settings: RunSettings, read: RunSettings) -> dict[str, str]:
-    """Return the card of each task of a run by its name; none for text without labels."""
-    if _has_texts_alone(read):
+def _cards_of(settings: RunSettings, harvested: RunSettings) -> dict[str, str]:
+    """Return the card of each task of a run by its name; none for text without labels.
+
+    Args:
+        settings: Settings of the run.
+        harvested: Result of :func:`_after_harvest`.
+    """
+    if _has_no_labels(harvested):
         return {}
-    names = {read.task: CARD_NAME} if settings.harvest is not None else {}
-    return cards_by_name(read.cards or [read.task], names)
+    names = {harvested.task: CARD_NAME} if settings.harvest is not None else {}
+    return cards_by_name(harvested.cards or [harvested.task], names)
 
 
-def _settings_of_texts(read: RunSettings) -> RunSettings:
-    """Return the settings that decide which texts are read, all others as they are by default."""
-    texts = replace(RunSettings(), **{name: getattr(read, name) for name in OF_TEXTS})
-    cut = replace(Selection(), seed=read.selection.seed, language=read.selection.language)
-    divided = [card for card in read.cards if load_card(card).is_divided]
+def _settings_of_texts(harvested: RunSettings) -> RunSettings:
+    """Return the settings that decide which texts are read, all others as they are by default.
+
+    Args:
+        harvested: Result of :func:`_after_harvest`.
+    """
+    values = {name: getattr(harvested, name) for name in TEXT_SETTINGS}
+    texts = replace(RunSettings(), **values)
+    selection = harvested.selection
+    cut = replace(Selection(), seed=selection.seed, language=selection.language)
+    # The texts that these cards test are left out wherever text is read. A card that tests only its
+    # published split removes nothing by itself: `hygiene.decontaminate` names such cards.
+    divided = [card for card in harvested.cards if load_card(card).is_divided]
     return replace(texts, selection=cut, cards=divided)
 
 
@@ -392,8 +446,10 @@ def _first_steps(
         folds: Number of folds by card.
         before: Steps that make the cards.
     """
-    for task, card in cards.items() if settings.baseline_names else ():
-        yield baseline_step(settings, task, card, count if card in folds else None, before)
+    if settings.baseline_names:
+        for task, card in cards.items():
+            tested_folds = count if card in folds else None
+            yield baseline_step(settings, task, card, tested_folds, before)
     yield from base_probe_steps(settings, cards, range(count), folds, before)
 
 
@@ -404,7 +460,7 @@ def _base_step(settings: RunSettings) -> Step:
         "model": settings.model,
         "size": settings.size,
         "pretrain": settings.pretrain,
-        "adapt": _of_head(settings),
+        "adapt": _base_adapt_settings(settings),
     }
     return Step("base", f"{__name__}:base_model", arguments, ("texts",))
 
@@ -412,8 +468,9 @@ def _base_step(settings: RunSettings) -> Step:
 def _blocks(settings: RunSettings, cards: Mapping[str, str], count: int) -> list[range]:
     """Divide the adaptations into those that are fine-tuned together.
 
-    If a task is probed, the first ones, which a quick run has, are all adapted and probed before any is
-    fine-tuned: the probe answers in minutes. Else each adaptation is fine-tuned before the next.
+    If a task is probed, the first ones, which a quick run has, are all adapted and probed before
+    any is fine-tuned: the probe answers in minutes. Else each adaptation is fine-tuned before the
+    next.
     """
     first = 1
     if any(is_probed(settings, card) for card in cards.values()):
@@ -422,7 +479,10 @@ def _blocks(settings: RunSettings, cards: Mapping[str, str], count: int) -> list
 
 
 def _cards_to_tune(plan: _Plan, quick: bool) -> dict[str, str]:
-    """Return the cards of the tasks that are fine-tuned; a quick run fine-tunes what has no probe."""
+    """Return the cards of the tasks that are fine-tuned.
+
+    A quick run fine-tunes what has no probe.
+    """
     return {
         task: card
         for task, card in plan.cards.items()
@@ -441,11 +501,10 @@ def _adaptation_steps(plan: _Plan, index: int, quick: bool) -> Iterator[Step]:
     repeat = with_seed(plan.settings, index)
     arms = _arms_to_run(repeat, quick)
     fold = plan.fold_of(index)
-    out = Path(repeat.out)
     models = plan.models(arms, index)
-    if fold == index:
+    if plan.has_own_target(index):
         yield from _task_steps(repeat, plan.texts, plan.selectors, fold)
-    yield from _weights(repeat, arms, plan.selectors, plan.tables, index, fold)
+    yield from _weights(repeat, arms, plan.selectors, plan.study_step_names, index, fold)
     yield from pilot_steps(repeat, arms, plan.cards, index, fold, plan.folds)
     yield from _adapt_steps(repeat, arms, index, fold)
     if not plan.cards:
@@ -454,64 +513,63 @@ def _adaptation_steps(plan: _Plan, index: int, quick: bool) -> Iterator[Step]:
                 require_saved_head(arm.adapt)
         for arm_name, model in models.items():
             yield from loss_steps(repeat, arm_name, OutputOf(model), index)
-    held_out = dict(zip(("target", "pool"), held_out_folders(out), strict=True))
-    held_out["target"] = held_out_folders(folder_of_fold(out, fold))[0]
     yield from probe_steps(plan.settings, plan.cards, models, index, plan.folds)
     if index == 0:
-        yield from retrieval_steps(plan.settings, models, held_out)
+        target, pool = held_out_folders(Path(plan.settings.out))
+        yield from retrieval_steps(plan.settings, models, {"target": target, "pool": pool})
 
 
-def _look_step(plan: _Plan, index: int, count: int, results: Sequence[str]) -> Step:
+def _look_step(plan: _Plan, index: int, count: int, steps_with_results: Sequence[str]) -> Step:
     """Make the step that looks at the results so far, and may stop the run.
 
     Args:
         plan: What all adaptations have in common.
         index: Index of the newest adaptation.
         count: Number of adaptations of the whole run.
-        results: Names of the steps that make the results so far.
+        steps_with_results: Names of the steps that make the results so far.
     """
-    arms = ["base", *(arm.name for arm in plan.settings.described_arms)]
     look = {
         "out": Path(plan.settings.out),
-        "arms": list(dict.fromkeys(arms)),
+        "arms": _with_base(plan.settings.described_arms),
         "adaptations": index + 1,
         "horizon": count,
     }
     stage = "dana.stages.report:look_stage"
-    return Step(f"look/{index}", stage, look, tuple(results), stops=True)
+    return Step(f"look/{index}", stage, look, tuple(steps_with_results), stops=True)
 
 
-def _finetune_steps(
-    settings: RunSettings, cards: Mapping[str, str], plan: _Plan, index: int, quick: bool
-) -> Iterator[Step]:
+def _finetune_steps(plan: _Plan, index: int, quick: bool) -> Iterator[Step]:
     """Yield the steps that fine-tune each arm's model of one adaptation on each task.
 
     Args:
-        settings: Settings of the run.
-        cards: Card of each task that is fine-tuned.
         plan: What all adaptations have in common.
         index: Index of the adaptation.
         quick: See :func:`plan_run`.
     """
+    settings = plan.settings
+    seeds = settings.seeds.of_adaptation(index)
     models = plan.models(_arms_to_run(settings, quick), index)
-    for task, card in cards.items():
+    for task, card in _cards_to_tune(plan, quick).items():
         for arm, maker in models.items():
             tuning = TaskRun(
-                OutputOf(maker),
-                card,
-                settings.finetune,
-                Path(settings.out) / "finetune" / task / arm,
-                f"{task}/{arm}",
-                settings.data,
-                {"task": task, "arm": arm},
+                model=OutputOf(maker),
+                card=card,
+                settings=settings.finetune,
+                out=Path(settings.out) / "finetune" / task / arm,
+                name=f"{task}/{arm}",
+                data=settings.data,
+                labels={"task": task, "arm": arm},
             )
-            yield from tuning.steps(index, settings.seeds.of_adaptation(index), card in plan.folds)
+            yield from tuning.steps(index, seeds, has_folds=card in plan.folds)
 
 
-def _has_texts_alone(settings: RunSettings) -> bool:
-    """Return whether a run has a task without labels, whose arms are compared by their losses on held-out text."""
-    is_alone = bool(settings.task) and not settings.cards and settings.harvest is None
-    return is_alone and is_text(settings.task) and find_card(settings.task) is None
+def _has_no_labels(settings: RunSettings) -> bool:
+    """Return whether the task of a run is text without labels.
+
+    The arms of such a run are compared by their losses on held-out text.
+    """
+    has_text_alone = bool(settings.task) and not settings.cards and settings.harvest is None
+    return has_text_alone and is_text(settings.task) and find_card(settings.task) is None
 
 
 def _task_steps(
@@ -519,7 +577,7 @@ def _task_steps(
     texts: RunSettings,
     selectors: dict[str, tuple[str, str]],
     fold: int,
-    tested: int | None = None,
+    left_out: int | None = None,
 ) -> Iterator[Step]:
     """Yield the steps of the target text of a run, or of one fold: reading and ranking.
 
@@ -528,12 +586,13 @@ def _task_steps(
         texts: Settings of the reading of texts.
         selectors: Specs of each arm's selector and detector.
         fold: The fold, which names steps and folders.
-        tested: The fold whose texts are left out, if it has another number.
+        left_out: The fold whose texts are left out, if it has another number.
     """
     folder = folder_of_fold(Path(settings.out), fold)
     ending = suffix(fold)
+    if left_out is None:
+        left_out = fold
     if fold:
-        left_out = fold if tested is None else tested
         arguments = {"settings": texts, "folder": folder / "target", "fold": left_out}
         yield Step(f"texts{ending}", "dana.stages.texts:read_target", arguments, ("texts",))
     if any(detector == "auto" for _, detector in selectors.values()):
@@ -545,30 +604,35 @@ def _task_steps(
         yield Step(f"rank{ending}", f"{__name__}:rank_texts", arguments, (f"texts{ending}",))
 
 
-def _of_head(settings: RunSettings) -> AdaptSettings:
-    """Return the settings of the arms that decide the base model."""
+def _base_adapt_settings(settings: RunSettings) -> AdaptSettings:
+    """Return the adapt settings that the base model depends on, others at their defaults.
+
+    They are those of the head's warm-up; a base from scratch depends on none.
+    """
     adapt = without_pilot(settings.adapt)
-    of_base = OF_HEAD if settings.model else ()
-    return replace(AdaptSettings(), **{name: getattr(adapt, name) for name in of_base})
+    names = HEAD_SETTINGS if settings.model else ()
+    values = {name: getattr(adapt, name) for name in names}
+    return replace(AdaptSettings(), **values)
 
 
 def _weights(
     settings: RunSettings,
     arms: Sequence[Arm],
     selectors: dict[str, tuple[str, str]],
-    tables: Collection[str],
+    study_step_names: Collection[str],
     index: int,
     fold: int,
 ) -> Iterator[Step]:
-    """Yield the steps of scores, shared by arms with equal selectors, and of weights, for one adaptation.
+    """Yield the steps of scores and of weights of one adaptation.
 
     Args:
         settings: Settings of the run.
         arms: The arms to run.
-        selectors: Specs of the selector and detector of every arm of the recipe. Equal scores have
-            the name of the first, whether it is to run or not.
-        tables: Names of the steps of studies; an arm that balances its budget over one of them
-            waits for it.
+        selectors: Specs of the selector and detector of every arm of the recipe. Arms with equal
+            specs share scores, named after the first of them in the recipe, even if a quick run
+            leaves it out.
+        study_step_names: Names of the steps of studies; an arm that balances its budget over the
+            table of one of them waits for it.
         index: Index of the adaptation.
         fold: Fold that its target text leaves out.
     """
@@ -584,7 +648,7 @@ def _weights(
         if specs not in scored:
             scored.add(specs)
             yield score_step
-        yield _weigh_step(settings, arm, score_step.name, tables, index)
+        yield _weigh_step(settings, arm, score_step.name, study_step_names, index)
 
 
 def _score_step(
@@ -603,8 +667,10 @@ def _score_step(
     out = Path(settings.out)
     arms_of_adaptation = folder_of_fold(out, index)
     scores = arms_of_adaptation / "arms" / owner / "scores"
+    # The recipe's own selector shares the folder of dana score, so that neither scores again what
+    # the other has scored.
     if selector == settings.selector_spec and detector in ("", settings.detector):
-        scores = arms_of_adaptation / "scores"  # where dana score writes
+        scores = arms_of_adaptation / "scores"
     arguments = {
         "out": out,
         "fold_folder": folder_of_fold(out, fold),
@@ -624,7 +690,7 @@ def _score_step(
 
 
 def _weigh_step(
-    settings: RunSettings, arm: Arm, score_step: str, tables: Collection[str], index: int
+    settings: RunSettings, arm: Arm, score_step: str, study_step_names: Collection[str], index: int
 ) -> Step:
     """Make the step that turns the scores of an arm into weights.
 
@@ -632,7 +698,7 @@ def _weigh_step(
         settings: Settings of the run.
         arm: The arm.
         score_step: Name of the step that makes its scores.
-        tables: Names of the steps of studies.
+        study_step_names: Names of the steps of studies.
         index: Index of the adaptation.
 
     Raises:
@@ -648,10 +714,13 @@ def _weigh_step(
     }
     if arm.weigh and arm.weigh.balance:
         table = parse_balance(arm.weigh.balance).table
-        is_known = table in tables or part_files(out / table) or part_files(Path(table))
+        # A table that a study of this run makes is named here. Any other one is found by
+        # weigh_stage: in the folder of the run, or else at the path.
+        is_made = table in study_step_names
+        is_known = is_made or part_files(out / table) or part_files(Path(table))
         what = f"a table of groups, in {out} or at a path"
         require(bool(is_known), "balance", arm.weigh.balance, what)
-        if table in tables:
+        if is_made:
             arguments["groups"] = OutputOf(table)
     return Step(
         f"weigh/{arm.name}{suffix(index)}",
@@ -662,48 +731,103 @@ def _weigh_step(
 
 
 def _adapt_steps(
-    settings: RunSettings, arms: Sequence[Arm], index: int, fold: int
+    settings: RunSettings, arms: Sequence[Arm], index: int, fold: int, with_gates: bool = True
 ) -> Iterator[Step]:
-    """Yield the steps that look at the text of each selection, and adapt each arm's model, for one adaptation."""
-    out = Path(settings.out)
-    ending = suffix(index)
-    before = (f"texts{suffix(fold)}",)
+    """Yield the steps that adapt each arm's model, for one adaptation.
+
+    Args:
+        settings: Settings of the run.
+        arms: The arms to run.
+        index: Index of the adaptation.
+        fold: Fold that its target text leaves out.
+        with_gates: Whether a step that looks at the text of each selection comes right before the
+            adaptation of the first arm that has this selection.
+    """
     looked_at = []
     for arm in arms:
         if not arm.mix:
             continue
-        folder = folder_of_fold(out, index) / "arms" / arm.name
-        labels = {"arm": arm.name}
-        inputs = {
-            "pool": out / "pool",
-            "weights": OutputOf(f"weigh/{arm.name}{ending}") if arm.selects else None,
-            "target_heldout": held_out_folders(folder_of_fold(out, fold))[0],
-            "pool_heldout": held_out_folders(out)[1],
-        }
+        texts = _training_texts(settings, arm, index, fold)
         selection = (arm.selector, arm.detector, arm.weigh)
-        if arm.selects and not is_control(arm.name) and selection not in looked_at:
+        takes_gate = with_gates and arm.selects and not is_control(arm.name)
+        if takes_gate and selection not in looked_at:
             looked_at.append(selection)
-            gate = {
-                **inputs,
-                "model": OutputOf("base"),
-                "settings": without_pilot(arm.adapt),
-                "out": folder / "gate",
-            }
-            stage = "dana.stages.gate:gate_stage"
-            yield Step(f"gate/{arm.name}{ending}", stage, gate, before, labels)
-        training: dict[str, Any] = {
-            **inputs,
-            "model": OutputOf(f"adapt/{arm.after}{ending}" if arm.after else "base"),
-            "settings": arm.adapt,
-            "out": folder / "adapted",
-        }
-        stage = "dana.stages.training:adapt_stage"
-        if arm.adapt.is_auto:
-            stage = "dana.stages.pilot:adapt_chosen"
-            training["pilot"] = OutputOf(pilot_name(settings, index))
-        if without_pilot(arm.adapt).make_objective().cuts_sentences:
-            training["language"] = settings.selection.language
-        yield Step(f"adapt/{arm.name}{ending}", stage, training, before, labels)
+            yield _gate_step(settings, arm, texts, index, fold)
+        yield _adapt_step(settings, arm, texts, index, fold)
+
+
+def _training_texts(settings: RunSettings, arm: Arm, index: int, fold: int) -> dict[str, Any]:
+    """Return the arguments that name an arm's texts, which its gate and its adaptation read."""
+    out = Path(settings.out)
+    target_heldout, _ = held_out_folders(folder_of_fold(out, fold))
+    _, pool_heldout = held_out_folders(out)
+    return {
+        "pool": out / "pool",
+        "weights": OutputOf(f"weigh/{arm.name}{suffix(index)}") if arm.selects else None,
+        "target_heldout": target_heldout,
+        "pool_heldout": pool_heldout,
+    }
+
+
+def _gate_step(
+    settings: RunSettings, arm: Arm, texts: Mapping[str, Any], index: int, fold: int
+) -> Step:
+    """Make the step that looks at the text of an arm's selection.
+
+    Args:
+        settings: Settings of the run.
+        arm: The arm.
+        texts: Result of :func:`_training_texts`.
+        index: Index of the adaptation.
+        fold: Fold that its target text leaves out.
+    """
+    arguments: dict[str, Any] = {
+        **texts,
+        "model": OutputOf("base"),
+        "settings": without_pilot(arm.adapt),
+        "out": folder_of_fold(Path(settings.out), index) / "arms" / arm.name / "gate",
+    }
+    return Step(
+        f"gate/{arm.name}{suffix(index)}",
+        "dana.stages.gate:gate_stage",
+        arguments,
+        (f"texts{suffix(fold)}",),
+        {"arm": arm.name},
+    )
+
+
+def _adapt_step(
+    settings: RunSettings, arm: Arm, texts: Mapping[str, Any], index: int, fold: int
+) -> Step:
+    """Make the step that adapts an arm's model.
+
+    Args:
+        settings: Settings of the run.
+        arm: The arm.
+        texts: Result of :func:`_training_texts`.
+        index: Index of the adaptation.
+        fold: Fold that its target text leaves out.
+    """
+    ending = suffix(index)
+    arguments: dict[str, Any] = {
+        **texts,
+        "model": OutputOf(f"adapt/{arm.after}{ending}" if arm.after else "base"),
+        "settings": arm.adapt,
+        "out": folder_of_fold(Path(settings.out), index) / "arms" / arm.name / "adapted",
+    }
+    stage = "dana.stages.training:adapt_stage"
+    if arm.adapt.is_auto:
+        stage = "dana.stages.pilot:adapt_chosen"
+        arguments["pilot"] = OutputOf(pilot_name(settings, index))
+    if without_pilot(arm.adapt).make_objective().cuts_sentences:
+        arguments["language"] = settings.selection.language
+    return Step(
+        f"adapt/{arm.name}{ending}",
+        stage,
+        arguments,
+        (f"texts{suffix(fold)}",),
+        {"arm": arm.name},
+    )
 
 
 def read_texts(settings: RunSettings) -> Artifact:
@@ -743,15 +867,17 @@ def base_model(
         adapt: Settings of the arms, which define how a missing language-model head is warmed up.
 
     Returns:
-        Folder or Hub name of the model; that of `model` if it has a language-model head.
+        `model` itself if it has a language-model head, or the objective needs none; else the folder
+        of what was made.
     """
     pool = out / "pool"
-    of_target, of_pool = held_out_folders(out)
-    held_out_stage(pool, of_pool)
+    target_heldout, pool_heldout = held_out_folders(out)
+    held_out_stage(pool, pool_heldout)
     if model is None:
-        trained = pretrain_stage(size, pool, of_target, of_pool, pretrain, out / "base")
+        trained = pretrain_stage(size, pool, target_heldout, pool_heldout, pretrain, out / "base")
         base = str(trained.path)
     else:
-        base = head_stage(model, TrainingData(pool, None, of_target, of_pool), adapt, out / "base")
+        data = TrainingData(pool, None, target_heldout, pool_heldout)
+        base = head_stage(model, data, adapt, out / "base")
     pack_stage(pool, load_own_tokenizer(base))
     return base

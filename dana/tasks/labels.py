@@ -146,7 +146,8 @@ class Question:
 
     Attributes:
         command: What the user writes to decide the kind, with ``{kind}`` for its name.
-        names: What the user writes to name the places of a vector, with ``{names}`` for examples.
+        names: What the user writes to name the places of a vector, with ``{names}`` for a list of
+            examples, or ``{words}`` for the same examples with spaces between them.
     """
 
     command: str = "kind={kind!r}"

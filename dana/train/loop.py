@@ -4,8 +4,8 @@ import math
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,7 +55,8 @@ class StepOutcome:
             were 0.
         grad_norm: Gradient norm before clipping.
         other_losses: Mean nats of each further kind of loss of the objective, by name.
-        skipped: True if the gradient was not finite and the model was not updated.
+        skipped: True if the gradient was not finite and the model was not updated; False for a step
+            with nothing to learn from.
     """
 
     loss: float = 0.0
@@ -63,6 +64,15 @@ class StepOutcome:
     grad_norm: float = 0.0
     other_losses: Mapping[str, float] | None = None
     skipped: bool = False
+
+
+class StepSpeed(NamedTuple):
+    """How fast a step was, in the entries of :class:`StepRecord`; None if nothing was computed."""
+
+    tokens_per_second: float | None = None
+    passes: int | None = None
+    waiting: float | None = None
+    mfu: float | None = None
 
 
 class Position(NamedTuple):
@@ -94,17 +104,22 @@ def prepare(
 ) -> TrainingState:
     """Make the optimizer, and wrap it and the model for the way this run was launched.
 
-    Without a shape, rows are padded.
+    Args:
+        model: The model.
+        settings: Settings of the run.
+        accelerator: From :func:`dana.train.execution.make_accelerator`.
+        shape: How micro-batches are laid out. None for a model that is only measured or saved: rows
+            are padded, and no half-precision copy is kept.
     """
-    is_trained = shape is not None  # else it is measured or saved
+    is_trained = shape is not None
     shape = shape or BatchLayout.from_config(model.config, default_tokens(settings)).on(
         accelerator.device.type
     )
     module = settings.make_objective().module(model, shape.bf16)
+    initial_rate = settings.learning_rate or 0.0  # each step sets its own
     optimizer = make_optimizer(
         module,
-        settings.learning_rate
-        or 0.0,  # each step sets its own; a model that is measured needs none
+        initial_rate,
         settings.weight_decay,
         settings.betas,
         settings.eps,
@@ -149,35 +164,40 @@ def train(
     begin = Position.after(before)
     start_time = time.monotonic() - begin.seconds
     evaluated_steps = {record.step for record in before if isinstance(record, EvaluationRecord)}
-    steps_to_evaluate = {*evaluation_steps(settings, len(plan)), *plan.firsts} - evaluated_steps
-    tokens = begin.tokens
-    example_count = begin.examples
+    # The last bound is the end of the run, not the start of a phase.
+    steps_to_evaluate = {*evaluation_steps(settings, len(plan)), *plan.phase_bounds}
+    steps_to_evaluate -= evaluated_steps
+    later_starts = plan.phase_bounds[1:-1]
+    tokens_seen = begin.tokens
+    examples_seen = begin.examples
     skipped_in_a_row = 0
     if begin.step < len(plan):
         done = f", of which {begin.step:,} are done" if begin.step else ""
         log.info("training  %s tokens in %s steps%s", f"{plan.tokens:,}", f"{len(plan):,}", done)
+
+    def load_step(index: int) -> tuple[StepBatch, list[Pass]]:
+        step = plan[index]
+        collator = collators[plan.phase_of(index)]
+        examples_of_step = examples.take(step.rows, step.epochs)
+        batch = collator.step_batch(examples_of_step, step.epochs, settings.denominator)
+        return batch, passes_of(state, batch)
+
     with (
         StopRequest() as stop,
         ThreadPoolExecutor(1) as prefetcher,  # makes the next batch during the current step
-        progress(what="train", unit="tokens", total=plan.tokens, initial=tokens) as bar,
+        progress(what="train", unit="tokens", total=plan.tokens, initial=tokens_seen) as bar,
     ):
-
-        def load_step(index: int) -> tuple[StepBatch, list[Pass]]:
-            step = plan[index]
-            collator = collators[plan.phase_of(index)]
-            examples_of_step = examples.take(step.rows, step.epochs)
-            batch = collator.step_batch(examples_of_step, step.epochs, settings.denominator)
-            return batch, passes_of(state, batch)
 
         def submit(index: int) -> Future[tuple[StepBatch, list[Pass]]] | None:
             return prefetcher.submit(load_step, index) if index < len(plan) else None
 
-        reached = _share_of_peak(state, settings)
+        share_of_peak = _share_of_peak(state, settings)
         next_batch = submit(begin.step)
+        # The last turn, after all steps, only evaluates.
         for index in range(begin.step, len(plan) + 1):
             if index in steps_to_evaluate:
-                evaluation = _evaluate(state, heldout, index, tokens, stop)
-                yield replace(evaluation, phase=_phase_in_records(plan, index - 1))
+                phase = _phase_in_records(plan, index - 1)
+                yield _evaluate(state, heldout, index, tokens_seen, phase, stop)
             if next_batch is None:
                 return
             if stop.on_any_rank(state.accelerator):
@@ -187,34 +207,36 @@ def train(
             waited = time.monotonic() - step_start
             next_batch = submit(index + 1)
             rate = plan.rate_at(index)
-            if index in plan.firsts[1:]:
+            if index in later_starts:
                 _begin_phase(state, settings, plan, index)
             with explain_out_of_memory(f"step {index + 1}", state.shape.budget):
                 outcome = take_step(state, batch, rate, index, settings, passes)
             step_seconds = time.monotonic() - step_start
-            skipped_in_a_row = _warn_or_stop(index + 1, skipped_in_a_row, outcome, rate)
+            skipped_in_a_row = _count_skipped(index + 1, skipped_in_a_row, outcome, rate)
             token_count = batch.examples.tokens.size
-            tokens += token_count
-            example_count += len(batch.examples)
+            tokens_seen += token_count
+            examples_seen += len(batch.examples)
             bar.set_postfix(_bar_values(outcome, rate), refresh=False)
             bar.update(token_count)
-            speed: dict[str, Any] = {}
+            speed = StepSpeed()
             if batch.scale.total:  # else nothing was computed
                 step_seconds = max(step_seconds, 1e-9)
-                speed["tokens_per_second"] = round(token_count / step_seconds, 1)
-                speed["passes"] = len(passes)
-                speed["waiting"] = round(waited / step_seconds, 4)
-                speed["mfu"] = reached(batch, step_seconds)
+                speed = StepSpeed(
+                    tokens_per_second=round(token_count / step_seconds, 1),
+                    passes=len(passes),
+                    waiting=round(waited / step_seconds, 4),
+                    mfu=share_of_peak(batch, step_seconds),
+                )
             yield StepRecord(
                 step=index + 1,
-                tokens=tokens,
-                examples=example_count,
+                tokens=tokens_seen,
+                examples=examples_seen,
                 lr=rate,
                 effective_sample_size=effective_sample_size(batch.examples.weights),
                 seconds=round(time.monotonic() - start_time, 3),
                 peak_memory=peak_memory(state.accelerator.device),
                 phase=_phase_in_records(plan, index),
-                **speed,
+                **speed._asdict(),
                 **vars(outcome),
             )
 
@@ -232,7 +254,8 @@ def _share_of_peak(
         if peak is None or count is None:
             return None
         operations = count.of_step(batch.lengths, int(batch.counts.sum()))
-        return round(operations / (peak * state.accelerator.num_processes * seconds), 4)
+        reached: float = operations / (peak * state.accelerator.num_processes * seconds)
+        return round(reached, 4)
 
     return share
 
@@ -247,7 +270,7 @@ def _bar_values(outcome: StepOutcome, rate: float) -> dict[str, float | None]:
 
 
 def _phase_in_records(plan: Plan, step: int) -> int | None:
-    """Return the phase of a step, from 0; None in a run of one."""
+    """Return the phase of a step, from 0; None in a run of one phase."""
     return plan.phase_of(max(0, step)) if len(plan.phases) > 1 else None
 
 
@@ -263,8 +286,16 @@ def _begin_phase(state: TrainingState, settings: TrainSettings, plan: Plan, step
                 entry[name] = value.zero_() if isinstance(value, torch.Tensor) else 0
 
 
-def _warn_or_stop(step: int, skipped_in_a_row: int, outcome: StepOutcome, rate: float) -> int:
-    """Log a step that was skipped because its gradient was not finite; count such steps in a row.
+def _count_skipped(step: int, skipped_in_a_row: int, outcome: StepOutcome, rate: float) -> int:
+    """Count the steps in a row, up to this one, that were skipped; 0 if this one was not.
+
+    A step is skipped if its gradient is not finite, which is logged.
+
+    Args:
+        step: Number of the step, from 1.
+        skipped_in_a_row: Number of steps in a row up to the step before.
+        outcome: Outcome of the step.
+        rate: Learning rate of the step.
 
     Raises:
         DanaError: After :data:`MAX_SKIPPED_IN_A_ROW` in a row: a bad example ruins one step, bad
@@ -290,7 +321,7 @@ def evaluation_steps(settings: TrainSettings, steps: int) -> set[int]:
 
 
 def passes_of(state: TrainingState, batch: StepBatch) -> list[Pass]:
-    """Make this rank's passes of a step, for a GPU in memory that it copies from without waiting."""
+    """Make this rank's passes of a step, for a GPU in memory that is copied without waiting."""
     accelerator = state.accelerator
     is_pinned = accelerator.device.type == "cuda"
     rank = accelerator.process_index
@@ -307,9 +338,9 @@ def take_step(
 ) -> StepOutcome:
     """Take one optimizer step over all ranks.
 
-    The model stays unchanged if the loss is 0 for any model (all weights 0, or no token to
-    predict), or if the gradient is not finite. The device is waited for once, when loss and
-    gradient norm are read: the step is taken only if both are finite.
+    The model stays unchanged if there is nothing to learn from (all weights 0, or no token to
+    predict), or the gradient is not finite. Loss and norm are read from the device once. Without a
+    scaler, they decide whether to step; under fp16 the scaler decides by itself.
 
     Args:
         state: From :func:`prepare`; trained in place.
@@ -320,7 +351,7 @@ def take_step(
         passes: From :func:`passes_of`; None makes them.
     """
     if batch.scale.total == 0:
-        log.warning("step %d: skipped, no token of it has a weight above 0", index + 1)
+        log.warning("step %d: nothing to learn, no token of it has a weight above 0", index + 1)
         return StepOutcome()
     accelerator = state.accelerator
     optimizer = state.optimizer
@@ -333,20 +364,27 @@ def take_step(
     else:  # of DeepSpeed, which may have none before its first step
         clip_norm = torch.tensor(clip_norm or 0.0)
     loss, *losses, norm = _read(sums, clip_norm)
-    finite = math.isfinite(loss) and math.isfinite(norm)
+    is_finite = math.isfinite(loss) and math.isfinite(norm)
     # fp16's scaler skips by itself, and adapts when it does.
-    if finite or accelerator.scaler is not None:
+    if is_finite or accelerator.scaler is not None:
         optimizer.step()
     optimizer.zero_grad()
-    counts = batch.loss_counts.items()
-    means = {
-        kind: part / count for (kind, count), part in zip(counts, losses, strict=True) if count
-    }
-    return StepOutcome(loss, means.pop("tokens", None), norm, means or None, not finite)
+    means: dict[str, float] = {}
+    for (kind, count), summed in zip(batch.loss_counts.items(), losses, strict=True):
+        if count:
+            means[kind] = summed / count
+    plain_loss = means.pop("tokens", None)
+    return StepOutcome(
+        loss=loss,
+        plain_loss=plain_loss,
+        grad_norm=norm,
+        other_losses=means or None,
+        skipped=not is_finite,
+    )
 
 
 def _read(sums: torch.Tensor, norm: torch.Tensor) -> list[float]:
-    """Read the sums of a step and its gradient norm from the device: the only wait for it in a step."""
+    """Read a step's sums and gradient norm from the device: the only wait for it in a step."""
     norm = norm.float().reshape(1).to(sums.device)
     numbers: list[float] = torch.cat([sums, norm.to(sums.dtype)]).tolist()
     return numbers
@@ -379,7 +417,10 @@ def backward(
     seed = derive_seed(settings.seed, "dropout", index, rank)
     if passes is None:
         passes = passes_of(state, batch)
-    with state.half.in_place() if state.half is not None else nullcontext():
+    half_weights: AbstractContextManager[None] = nullcontext()
+    if state.half is not None:
+        half_weights = state.half.in_place()
+    with half_weights:
         if isinstance(batch, JointBatch):
             return joint_backward(state, batch, passes, seed)
         return _backward_by_pass(state, batch, passes, seed)
@@ -395,8 +436,12 @@ def _backward_by_pass(
     shares = []
     with torch_seed(seed, accelerator.device):
         for number, one in enumerate(passes):
-            accelerator.sync_gradients = number == len(passes) - 1
-            with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
+            is_last = number == len(passes) - 1
+            accelerator.sync_gradients = is_last
+            sync: AbstractContextManager[None] = nullcontext()
+            if not is_last:
+                sync = accelerator.no_sync(module)
+            with sync:
                 micro = one.micro.to(accelerator.device)
                 losses = micro.losses(module)
                 loss = micro_loss(
@@ -414,8 +459,28 @@ def _backward_by_pass(
 
 
 def _evaluate(
-    state: TrainingState, heldout: HeldOut, step: int, tokens: int, stop: StopRequest
+    state: TrainingState,
+    heldout: HeldOut,
+    step: int,
+    tokens: int,
+    phase: int | None,
+    stop: StopRequest,
 ) -> EvaluationRecord:
+    """Measure and log the held-out losses after a step.
+
+    Args:
+        state: From :func:`prepare`.
+        heldout: Held-out text; what it lacks is not measured.
+        step: Optimizer steps taken.
+        tokens: Tokens seen.
+        phase: Phase of the step before; None in a run of one phase.
+        stop: Asked before every forward pass.
+
+    Raises:
+        DanaError: If a loss is not finite.
+        Preemption: If a signal asked to stop.
+    """
+
     def check_in() -> None:
         if stop.on_any_rank(state.accelerator):
             raise Preemption(f"stopped by a signal while evaluating after step {step}")
@@ -431,19 +496,21 @@ def _evaluate(
     with explain_out_of_memory(f"evaluation after step {step}", state.shape.budget):
         target = measure("target")
         pool = measure("pool")
-    if not all(math.isfinite(loss.mean or 0.0) for loss in (target, pool)):
+    means = [loss.mean for loss in (target, pool) if loss.mean is not None]
+    if not all(map(math.isfinite, means)):
         losses = f"target {target}, pool {pool}"
         raise DanaError(
             f"step {step}: the held-out loss is not finite ({losses}); try a lower learning_rate"
         )
     log.info("step %d: held-out loss: target %s, pool %s", step, target, pool)
     return EvaluationRecord(
-        step,
-        tokens,
-        target.mean,
-        target.standard_error,
-        pool.mean,
-        pool.standard_error,
+        step=step,
+        tokens=tokens,
+        target_loss=target.mean,
+        target_loss_se=target.standard_error,
+        pool_loss=pool.mean,
+        pool_loss_se=pool.standard_error,
+        phase=phase,
         target_accuracy=target.accuracy,
         target_guess=target.guess,
         pool_accuracy=pool.accuracy,

@@ -172,12 +172,13 @@ class Plan(Sequence[Step]):
 
     Attributes:
         phases: At least one.
-        firsts: Number of steps before each phase, and of all phases.
+        phase_bounds: Number of steps before each phase; the last entry is the end, that of all
+            phases.
     """
 
     def __init__(self, phases: Sequence[Phase]) -> None:
         self.phases = phases
-        self.firsts = [0, *accumulate(len(phase) for phase in phases)]
+        self.phase_bounds = [0, *accumulate(len(phase) for phase in phases)]
 
     @classmethod
     def from_settings(cls, examples: ExampleSet, settings: TrainSettings) -> "Plan":
@@ -193,21 +194,21 @@ class Plan(Sequence[Step]):
         return cls(phases)
 
     def __len__(self) -> int:
-        return self.firsts[-1]
+        return self.phase_bounds[-1]
 
     def __getitem__(self, step: int) -> Step:  # type: ignore[override]
         index = self.phase_of(step)
-        return self.phases[index][step - self.firsts[index]]
+        return self.phases[index][step - self.phase_bounds[index]]
 
     def phase_of(self, step: int) -> int:
         """Return the index of the phase that a step, from 0, is in."""
-        return bisect_right(self.firsts, step) - 1
+        return bisect_right(self.phase_bounds, step) - 1
 
     def rate_at(self, step: int) -> float:
         """Return the learning rate of a step, from 0."""
         index = self.phase_of(step)
         phase = self.phases[index]
-        return phase.settings.rate_at(step - self.firsts[index], len(phase))
+        return phase.settings.rate_at(step - self.phase_bounds[index], len(phase))
 
     @property
     def tokens(self) -> int:

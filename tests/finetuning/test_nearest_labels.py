@@ -70,7 +70,7 @@ def test_the_number_of_neighbours_is_the_best_of_leaving_one_out():
             )
         scores[number] = right
     assert choose_number(texts) == max(scores, key=scores.get)
-    few = texts.rows(np.arange(2))
+    few = texts.take(np.arange(2))
     assert choose_number(few) == 1
 
 

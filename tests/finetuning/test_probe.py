@@ -9,8 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from dana.finetuning.probe import (
-    STRENGTHS,
-    USUAL_STRENGTH,
+    INVERSE_PENALTIES,
+    USUAL_INVERSE_PENALTY,
     LabelledVectors,
     choose_strength,
     cross_validated,
@@ -141,7 +141,7 @@ def test_numbers_are_predicted_by_ridge_regression():
         expected
     )
     texts = LabelledVectors(vectors, values, Regression(()), "mse", keys)
-    assert choose_strength(texts) == STRENGTHS[-1]  # nothing to shrink
+    assert choose_strength(texts) == INVERSE_PENALTIES[-1]  # nothing to shrink
     assert cross_validated(texts).shape == (5, 300)
 
 
@@ -164,7 +164,7 @@ def test_the_penalty_has_the_least_loss_in_folds():
     texts = LabelledVectors(vectors, labels, THREE, "micro_f1", keys)
     numbers = fold_numbers(keys, strata_of(labels, THREE))
     losses = []
-    for strength in STRENGTHS:
+    for strength in INVERSE_PENALTIES:
         loss = 0.0
         for number in range(3):
             train = numbers != number
@@ -175,7 +175,7 @@ def test_the_penalty_has_the_least_loss_in_folds():
             chances = model.predict_proba(standard[~train])
             loss += log_loss(labels[~train], chances, labels=model.classes_, normalize=False)
         losses.append(loss)
-    assert choose_strength(texts) == STRENGTHS[int(np.argmin(losses))]
+    assert choose_strength(texts) == INVERSE_PENALTIES[int(np.argmin(losses))]
 
 
 def test_cross_validation_gives_every_text_a_prediction_of_each_division():
@@ -201,9 +201,9 @@ def test_what_is_too_little_is_predicted_all_the_same():
     constant = np.zeros_like(vectors)
     assert len(set(probe_scores(constant, labels, THREE, np.arange(20), test))) == 1
     single = LabelledVectors(vectors[:1], labels[:1], THREE, "macro_f1", keys[:1])
-    assert choose_strength(single) == USUAL_STRENGTH
+    assert choose_strength(single) == USUAL_INVERSE_PENALTY
     alike = LabelledVectors(vectors, one_class, THREE, "macro_f1", keys)
-    assert choose_strength(alike) == USUAL_STRENGTH
+    assert choose_strength(alike) == USUAL_INVERSE_PENALTY
 
 
 def skewed(count=300, share=0.1, seed=1):
@@ -242,19 +242,19 @@ def test_the_weighted_loss_chooses_the_penalty_of_balanced_classes():
     texts = LabelledVectors(vectors, labels, SingleLabel.from_count(2), "macro_f1", keys)
     balanced = replace(texts, class_weight="balanced")
     numbers = fold_numbers(keys, texts.strata)
-    losses = np.zeros(len(STRENGTHS))
+    losses = np.zeros(len(INVERSE_PENALTIES))
     for number in range(3):
         train, test = np.flatnonzero(numbers != number), np.flatnonzero(numbers == number)
         mean, std = vectors[train].mean(0), vectors[train].std(0)
         every = np.concatenate([labels[train], labels[test]])
         weights = len(every) / (2 * np.bincount(every))
-        for row, strength in enumerate(STRENGTHS):
+        for row, strength in enumerate(INVERSE_PENALTIES):
             model = LogisticRegression(C=strength, class_weight="balanced", max_iter=500)
             model.fit((vectors[train] - mean) / std, labels[train])
             likely = model.predict_proba((vectors[test] - mean) / std)
             actual = labels[test]
             losses[row] -= (weights[actual] * np.log(likely[np.arange(len(test)), actual])).sum()
-    assert choose_strength(balanced) == STRENGTHS[int(losses.argmin())]
+    assert choose_strength(balanced) == INVERSE_PENALTIES[int(losses.argmin())]
     assert np.array_equal(cross_validated(texts), cross_validated(replace(texts))), "as before"
     assert not np.array_equal(cross_validated(texts), cross_validated(balanced))
 

@@ -77,7 +77,7 @@ def by_one(inputs, tmp_path_factory):
         == artifact.manifest["counts"]["units"]
         > 200
     )
-    assert not job.shards.path.exists()
+    assert not job.shard_folder.path.exists()
     assert job.run().fingerprint == artifact.fingerprint, "a second call finds it"
     return rows_of(job.folder)
 
@@ -142,7 +142,7 @@ def test_another_detector_is_refused_and_its_shards_are_never_merged(scoring):
     for attempt in (other.prepare, other.load_prepared):
         with pytest.raises(ArtifactError, match=r'selector\.detector: "knn" there, "pca" now'):
             attempt()
-    shutil.rmtree(begun.shards.path / "selector")
+    shutil.rmtree(begun.shard_folder.path / "selector")
     assert rows_of(other.run().path) == rows_of(scoring("alone", selector=PCA).run().path)
 
 
@@ -155,7 +155,7 @@ def scored_job(scoring):
 
 
 def test_the_seconds_of_scores_hold_fitting_and_every_shard(scored_job):
-    shards, folder = shards_of(scored_job.pool.artifact.path), scored_job.shards
+    shards, folder = shards_of(scored_job.pool.artifact.path), scored_job.shard_folder
     seconds = folder.seconds(shards)
     assert 0 < seconds < 60
     folder.write(0, pq.read_table(folder.file(0)).replace_schema_metadata(None), 1000.0)
@@ -167,7 +167,7 @@ def test_the_seconds_of_scores_hold_fitting_and_every_shard(scored_job):
 
 
 def test_damage_of_a_shard_is_named(scored_job):
-    shard = scored_job.shards.file(3)
+    shard = scored_job.shard_folder.file(3)
     flip(shard, 40)
     with pytest.raises(
         ArtifactError, match=r"shard-000003-\w+\.parquet: damaged .*remove it and score again"
@@ -191,7 +191,7 @@ def test_a_shard_is_written_aside_and_renamed(scoring, monkeypatch):
     monkeypatch.setattr("dana.scoring.sharded.pq.write_table", kill)
     with pytest.raises(KeyboardInterrupt):
         job.score(model, Share())
-    assert not list(job.shards.path.glob("shard-*"))
+    assert not list(job.shard_folder.path.glob("shard-*"))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_what_is_no_finite_number_a_unit_is_never_committed(scoring, monkeypatch
     ):
         job.run()
     assert not job.folder.exists()
-    assert not job.shards.path.exists()
+    assert not job.shard_folder.path.exists()
 
 
 def test_a_shard_reads_its_documents_and_parts_do_not_depend_on_how_they_came(
@@ -236,7 +236,11 @@ def test_a_shard_reads_its_documents_and_parts_do_not_depend_on_how_they_came(
     assert list(contents(tmp_path / "tables")) == ["part-00000.parquet", "part-00001.parquet"]
     assert pq.ParquetFile(tmp_path / "tables/part-00000.parquet").num_row_groups == 2
     shards = shards_of(tmp_path / "tables")
-    assert [(shard.number, shard.documents) for shard in shards] == [(0, 1024), (1, 476), (2, 1000)]
+    assert [(shard.number, shard.document_count) for shard in shards] == [
+        (0, 1024),
+        (1, 476),
+        (2, 1000),
+    ]
     assert [document for shard in shards for document in shard.read()] == documents
 
 
@@ -281,7 +285,7 @@ def test_a_step_without_the_one_before_it_names_the_command(scoring):
     with pytest.raises(ArtifactError, match="number 1; run dana score"):
         job.merge()
     assert not job.folder.exists()
-    shutil.rmtree(job.shards.path)
+    shutil.rmtree(job.shard_folder.path)
     with pytest.raises(ArtifactError, match="another process has merged"):
         job.score(model, Share())
 
@@ -295,7 +299,7 @@ def test_only_one_process_at_a_time_runs_or_merges(scoring, monkeypatch):
     for attempt in (job.run, job.merge):
         with pytest.raises(ArtifactError, match="scores-shards: process 7"):
             attempt()
-    assert not job.shards.path.exists()
+    assert not job.shard_folder.path.exists()
 
 
 def test_the_fingerprint_of_scores_holds_all_that_decides_them_and_no_more(scoring):

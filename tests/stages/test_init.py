@@ -14,7 +14,7 @@ from dana.cli.main import main
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import Document
 from dana.core.settings import load
-from dana.stages.init import FILES, choose_budget, default_objective, survey_pool
+from dana.stages.init import FILES, Survey, choose_budget, default_objective, survey_pool
 from dana.stages.recipe import read_recipe
 from dana.stages.run import _describe_tasks, plan_run
 from dana.stages.settings import RunSettings, load_settings
@@ -157,10 +157,19 @@ def test_a_second_init_replaces_a_folder_without_results_and_no_other(home):
     assert pd.read_parquet("tickets/texts.parquet")["fold"].nunique() == 3
     (home / "tickets" / "pool").mkdir()
     before = {path.name: path.stat().st_mtime_ns for path in (home / "tickets").iterdir()}
-    for out in ("tickets", "tickets.csv"):
-        with pytest.raises(ArtifactError, match="name another folder by --out"):
-            dana.init("tickets.csv", "pool", out=out)
+    with pytest.raises(ArtifactError, match="tickets: holds pool; name another folder by --out"):
+        dana.init("tickets.csv", "pool")
     assert {path.name: path.stat().st_mtime_ns for path in (home / "tickets").iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["notes.txt", *sorted(FILES)])
+def test_a_file_is_not_replaced_by_a_folder(name, home):
+    (home / name).write_text("mine")
+    before = sorted(home.rglob("*"))
+    with pytest.raises(ArtifactError, match=f"^{name}: is a file; choose another --out$"):
+        dana.init("tickets.csv", "pool", out=name)
+    assert sorted(home.rglob("*")) == before
+    assert (home / name).read_text() == "mine"
 
 
 @pytest.mark.parametrize(
@@ -191,9 +200,9 @@ def test_the_pool_is_compared_with_the_texts():
     near, far = (
         [Document(f"{topic}-{n}", "", draw(topic, 100 + n)) for n in range(80)] for topic in (0, 2)
     )
-    shares = [survey_pool([*near[:count], *far[count:]], TEXTS)["like"] for count in (0, 20, 80)]
+    shares = [survey_pool([*near[:count], *far[count:]], TEXTS).alike for count in (0, 20, 80)]
     assert shares[0] < 0.1 < shares[1] < 0.5 < shares[2]
-    assert survey_pool(far, TEXTS[:50]) == {"overlap": 0, "like": None}
+    assert survey_pool(far, TEXTS[:50]) == Survey(holding=0, alike=None)
 
 
 def test_a_quick_run_says_what_it_can_decide_before_it_reads_text(home, caplog):

@@ -431,7 +431,7 @@ def test_a_phase_reads_each_text_on_from_where_it_stopped():
     settings = settings.for_width(256)
     examples = Examples.mixture(parts, *mixes)
     plan = Plan.from_settings(examples, settings)
-    assert plan.firsts[-1] == len(plan) == sum(map(len, plan.phases))
+    assert plan.phase_bounds[-1] == len(plan) == sum(map(len, plan.phases))
     rows = stream(plan)
     ends = np.cumsum([len(stream(phase)) for phase in plan.phases])
     assert {row < SELECTED for _, row in rows[: ends[0]]} == {True}

@@ -69,7 +69,8 @@ def majority(counts: np.ndarray) -> np.ndarray:
     Args:
         counts: From :func:`contingency`.
     """
-    return counts.argmax(1)
+    domains: np.ndarray = counts.argmax(1)
+    return domains
 
 
 def domain_purity(counts: np.ndarray) -> float:
@@ -207,7 +208,8 @@ def topic_clusters(texts: Sequence[str], k: int, seed: int) -> np.ndarray:
     model = LatentDirichletAllocation(k, random_state=derive_seed(seed, "topics") % 2**32)
     # The order of summation, and so the last bits, depend on the number of threads.
     with threadpool_limits(1):
-        return model.fit_transform(counts).argmax(1)
+        topics: np.ndarray = model.fit_transform(counts).argmax(1)
+        return topics
 
 
 def random_clusters(units: int, k: int, seed: int) -> np.ndarray:

@@ -130,7 +130,8 @@ class FittedClustersSelector(FittedSelector):
         vectors = self.selector.settings.embed(units.texts)
         responsibilities = self.clusters.assign(vectors).responsibilities
         share = np.array([row["task_share"] for row in self.notes["clusters"]])
-        return np.maximum(-np.log((responsibilities * share).sum(1)), 0)
+        scores: np.ndarray = np.maximum(-np.log((responsibilities * share).sum(1)), 0)
+        return scores
 
     def save(self, folder: Path) -> None:
         self.clusters.save(folder)

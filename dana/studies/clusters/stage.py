@@ -90,7 +90,7 @@ class Clustering(ShardedTable):
         columns = [assignment.clusters, likeliest, assignment.log_densities.astype(np.float32)]
         return pa.Table.from_arrays([*units.key_columns(), *map(pa.array, columns)], schema=SCHEMA)
 
-    def learn(self, draft: Draft) -> None:
+    def fit(self, draft: Draft) -> None:
         """Draw a sample, fit every candidate on its distinct units, choose one.
 
         Raises:

@@ -290,7 +290,8 @@ class EmbeddedTopics:
 
         def layer(inputs: int, *shape: int) -> Tensor:
             uniform = 2 * torch.rand(*shape, generator=random) - 1
-            return (uniform / inputs**0.5).requires_grad_()
+            weights: Tensor = (uniform / inputs**0.5).requires_grad_()
+            return weights
 
         size = len(words)
         width = self.hidden

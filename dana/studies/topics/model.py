@@ -258,7 +258,8 @@ class FittedDirichletTopics:
         model.doc_topic_prior_ = self.prior
         model.n_features_in_ = components.shape[1]
         model.exp_dirichlet_component_ = np.exp(psi(components) - psi(components.sum(1))[:, None])
-        return model.transform(counts).astype(np.float32)
+        shares: np.ndarray = model.transform(counts).astype(np.float32)
+        return shares
 
 
 @dataclass(frozen=True)

@@ -335,7 +335,7 @@ class Assignment(ShardedTable):
         """Inputs of the fingerprint."""
         return {"pool": self.pool.artifact.fingerprint, "topics": self.model.fingerprint}
 
-    def learn(self, draft: Draft) -> None:
+    def fit(self, draft: Draft) -> None:
         """Copy the fitted topics beside the shards."""
         Topics.load(self.model.path).save(draft.path / META_DIR / self.model_name)
 
