@@ -65,6 +65,7 @@ ALLOWED = {
         "encoders",
         "finetuning",
         "models",
+        "report",
         "scoring",
         "stages",
         "studies",

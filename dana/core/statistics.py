@@ -63,7 +63,8 @@ class Moments:
         """Population standard deviation (the paper's σ, ddof 0)."""
         if self.count == 0:
             return 0.0
-        return (self.squares / self.count) ** 0.5
+        deviation: float = (self.squares / self.count) ** 0.5
+        return deviation
 
 
 def effective_sample_size(weights: np.ndarray) -> float:
@@ -219,7 +220,7 @@ def looks_bound(alpha: float, horizon: int) -> float:
 class TwoLevel:
     """A mean score or difference, with its uncertainty over models and over test texts.
 
-    The contract is in docs/design.md.
+    The contract is in docs/statistics.md.
 
     Attributes:
         mean: Mean over models and texts.

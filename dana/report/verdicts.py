@@ -1,4 +1,4 @@
-"""Compare two arms on a task: better, worse or undecided, and what would decide (docs/design.md).
+"""Compare two arms on a task: better, worse or undecided, and what would decide (docs/statistics.md).
 
 A question is decided if the two-level p of :mod:`dana.core.statistics` is at most 0.05 after Holm
 over all questions of the report, and no model collapsed. Everything else is undecided, with
