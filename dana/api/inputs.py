@@ -150,7 +150,8 @@ def as_rows(texts: Any) -> Iterable[Any]:
                 raise ConfigError(f"the table has {count} columns {name!r}; rename or drop one")
         rows = texts.itertuples(index=False, name=None)
         return (dict(zip(columns, row, strict=True)) for row in rows)
-    return texts
+    items: Iterable[Any] = texts
+    return items
 
 
 def _record(location: str, row: Any, inputs: Inputs, skips: bool) -> dict[str, Any]:

@@ -93,10 +93,10 @@ def _with_texts(
     return settings
 
 
-def _setting_keys(takes: Sequence[str]) -> dict[str, tuple]:
+def _setting_keys(takes: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     """Map each keyword to the path of its setting and whether that is a list; the first of equal names counts."""
     hints = hints_of(RunSettings)
-    keys: dict[str, tuple] = {}
+    keys: dict[str, tuple[Any, ...]] = {}
     for name in takes:
         section, _, key = name.partition(".")
         model = section_in(hints[section])

@@ -69,7 +69,7 @@ class LoadedModel:
             tables.append(table.drop_columns("id").to_pandas())
         if not tables:
             raise DataError("texts: holds no text")
-        every = pd.concat(tables, ignore_index=True)
+        every: pd.DataFrame = pd.concat(tables, ignore_index=True)
         if UNLIKE in every:
             log.info(describe_unlike(int(every[UNLIKE].sum()), len(every)))
         return every

@@ -108,7 +108,7 @@ def score(
         ready = settings_of("score", run, settings, SCORE, task, pool, remake)
         artifact = call_remaking(lambda: run_score(ready), remake)
         write_recipe(ready, run)
-        table = read_table(artifact.path).to_pandas()
+        table: pd.DataFrame = read_table(artifact.path).to_pandas()
         if text:
             table["text"] = _unit_texts(table, run / "pool")
     return table
@@ -164,7 +164,8 @@ def weigh(
             )
 
         artifact = call_remaking(weigh, remake)
-        return read_table(artifact.path).to_pandas()
+        table: pd.DataFrame = read_table(artifact.path).to_pandas()
+        return table
     ready = settings_of("weigh", None, settings, ("weigh",))
     if getattr(scores, "ndim", None) != 1:
         return _weigh_table(scores, ready)
@@ -203,7 +204,8 @@ def _weigh_table(scores: Any, ready: RunSettings) -> "pd.DataFrame":
         names = [*NEEDED, "short"]
     columns = pa.Table.from_pandas(scores[names].assign(**numbers), preserve_index=False)
     segment, weight = weigh_table(columns, ready.weigh)
-    return scores.assign(segment=segment, weight=weight)
+    weighed: pd.DataFrame = scores.assign(segment=segment, weight=weight)
+    return weighed
 
 
 def _what_needs_a_folder(settings: "WeighSettings") -> str:

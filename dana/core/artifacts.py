@@ -50,7 +50,8 @@ class Artifact:
     @property
     def fingerprint(self) -> str:
         """Hex digest of everything the content depends on."""
-        return self.manifest["fingerprint"]
+        digest: str = self.manifest["fingerprint"]
+        return digest
 
 
 @dataclass

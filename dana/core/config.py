@@ -112,7 +112,7 @@ class _Loader(yaml.SafeLoader):
     """
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
-        tag = str(super().resolve(kind, value, implicit))
+        tag = str(super().resolve(kind, value, implicit))  # type: ignore[no-untyped-call]
         if tag.endswith((":int", ":float")) and ":" in value:
             return TEXT
         is_plain = kind is yaml.ScalarNode and implicit[0]

@@ -64,7 +64,8 @@ def has_bf16(device: torch.device) -> bool:
     the result.
     """
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        is_supported: bool = torch.cuda.is_bf16_supported(including_emulation=False)
+        return is_supported
     if device.type != "cpu":
         return False
     return _cpu_has_instructions() and bf16_speedup() > WORTHWHILE

@@ -211,7 +211,8 @@ def on_rank_0(act: Callable[[], T]) -> T:
     exit_code = _sum(0)
     if exit_code:
         raise FirstProcessError(exit_code)
-    return _broadcast(value)
+    shared: T = _broadcast(value)
+    return shared
 
 
 def wait_for_all() -> None:

@@ -8,11 +8,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tqdm import tqdm
 
 from dana.core.launch import process_rank
+
+if TYPE_CHECKING:
+    Bar = tqdm[Any]
+else:
+    Bar = tqdm  # takes no type argument when it runs
 
 T = TypeVar("T")
 # Seconds without a line or a moving bar, after which a heartbeat says that work goes on.
@@ -151,7 +156,7 @@ def _terminal_width() -> int:
     return os.get_terminal_size(sys.stderr.fileno()).columns
 
 
-class progress(tqdm):
+class progress(Bar):
     """A tqdm bar with rate and time left.
 
     It is shown on rank 0 only, and updated rarely if the output is no terminal.
@@ -163,7 +168,7 @@ class progress(tqdm):
 
     def __init__(
         self,
-        iterable: Iterable | None = None,
+        iterable: Iterable[Any] | None = None,
         *,
         what: str,
         unit: str,

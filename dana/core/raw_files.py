@@ -40,11 +40,12 @@ class RawFiles:
         record = _describe(path)
         known = self._known.get(record["path"], {})
         if all(known.get(key) == value for key, value in record.items()):
-            record["digest"] = known["digest"]
+            digest: str = known["digest"]
         else:
-            record["digest"] = file_digest(path)
+            digest = file_digest(path)
+        record["digest"] = digest
         self._records[record["path"]] = record
-        return record["digest"]
+        return digest
 
     def records(self) -> list[dict[str, Any]]:
         """List the files whose digests were asked for, as they stand in the manifest."""

@@ -107,7 +107,8 @@ class Registry:
             )
         [entry] = claims
         try:
-            return entry.load()
+            component: type = entry.load()
+            return component
         except Exception as error:
             problem = f"does not load ({entry.value}): {type(error).__name__}: {error}"
             raise PluginError(f"{name!r} of {_owner_of(entry)} {problem}") from error

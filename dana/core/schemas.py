@@ -97,8 +97,9 @@ def table_identity(folder: Path, schema: pa.Schema | None = None) -> str:
                 f"{part}: expected columns {', '.join(missing)}, got {', '.join(columns)}"
             )
     manifest = read_manifest(folder) if folder.is_dir() else {}
-    if manifest.get("fingerprint"):
-        return manifest["fingerprint"]
+    saved: str | None = manifest.get("fingerprint")
+    if saved:
+        return saved
     return fingerprint({part.name: file_digest(part) for part in part_files(folder)})
 
 

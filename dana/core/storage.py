@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from dana.core.errors import ConfigError, DanaError, DataError, without_secrets
+from dana.core.extras import install_command
 from dana.core.files import file_digest
 from dana.core.logging import get_logger
 
@@ -88,10 +89,11 @@ def open_file_system(url: str) -> tuple[Any, str]:
     check_url(url)
     protocol = url.partition("://")[0]
     try:
-        return fsspec.url_to_fs(url)
+        opened: tuple[Any, str] = fsspec.url_to_fs(url)
+        return opened
     except ImportError as error:
         extra = EXTRAS.get(protocol)
-        install = f"pip install 'dana-lm[{extra}]'" if extra else error_line(error)
+        install = install_command(extra) if extra else error_line(error)
         raise ConfigError(
             f"{url}: {protocol}:// needs a package that is not installed: {install}"
         ) from error
@@ -298,7 +300,7 @@ class _Blocks(io.RawIOBase):
 
     def _fetch(self, size: int) -> bytes:
         fs, path = open_file_system(self._file.url)
-        block = fs.cat_file(path, start=self._at, end=self._at + size)
+        block: bytes = fs.cat_file(path, start=self._at, end=self._at + size)
         if len(block) > size:
             raise NotImplementedError(
                 "the server does not support HTTP byte ranges; download the file first"

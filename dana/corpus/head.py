@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 from dana.core.errors import ConfigError
 from dana.core.lines import codec_of
 from dana.core.schemas import Document
-from dana.core.storage import file_size, pyarrow_source
+from dana.core.storage import File, file_size, pyarrow_source
 from dana.corpus.documents import Tally, read_documents
 from dana.corpus.hub import is_hub
 from dana.corpus.inputs import Inputs
-from dana.corpus.sources import File, Source, expand, find_files, format_of
+from dana.corpus.sources import Source, expand, find_files, format_of
 
 RECORD_SHARE = 1.05  # size of a record relative to that of its text
 
@@ -58,7 +58,8 @@ def sample_documents(
 def _count_documents(file: File, head: Sequence[Document]) -> float:
     """Count the rows of a Parquet file; estimate those of another from the size of its head."""
     if format_of(file) == ".parquet":
-        return pq.read_metadata(pyarrow_source(file)).num_rows
+        rows: int = pq.read_metadata(pyarrow_source(file)).num_rows
+        return rows
     text = "\n".join(document.text for document in head).encode("utf-8", "replace")
     size_of_head = len(text) * RECORD_SHARE
     if codec_of(file) is not None:

@@ -117,7 +117,7 @@ def _commit(kind: str, name: str, revision: str, run: Path, source: str) -> str:
         return revision
     path = run / REVISIONS
     key = f"{kind}s/{name}@{revision or 'main'}"
-    commits = read_json(path) if path.is_file() else {}
+    commits: dict[str, str] = read_json(path) if path.is_file() else {}
     if key in commits:
         return commits[key]
     from huggingface_hub import HfApi

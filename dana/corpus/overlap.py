@@ -21,6 +21,7 @@ from scipy.sparse import coo_array, csr_array
 
 from dana.core.config import require
 from dana.core.errors import ConfigError
+from dana.core.extras import install_command
 from dana.core.scripts import begins_unspaced, has_unspaced
 from dana.corpus.text import words
 from dana.corpus.units import sentences
@@ -336,7 +337,9 @@ class _Block:
         It depends on the bytes of the run alone, not on its position.
         """
         _, inverses = _powers(self.prefix.size - 1)
-        return (self.prefix[runs.ends] - self.prefix[runs.starts]) * inverses[runs.starts]
+        hashes: np.ndarray = self.prefix[runs.ends] - self.prefix[runs.starts]
+        hashes *= inverses[runs.starts]
+        return hashes
 
 
 def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -437,7 +440,7 @@ def check_near_duplicates(threshold: float) -> None:
     )
     if find_spec("datasketch") is None:
         raise ConfigError(
-            f"near_duplicates={threshold!r}: needs datasketch: pip install 'dana-lm[dedup]'"
+            f"near_duplicates={threshold!r}: needs datasketch: {install_command('dedup')}"
         )
 
 
@@ -486,7 +489,8 @@ class NearDuplicates:
         signature = self._signature(line)
         for row in sorted(self._bands.query(signature)):
             if np.mean(self._signatures[row] == signature.hashvalues) >= self._threshold:
-                return self._names[row]
+                first: str = self._names[row]
+                return first
         self._bands.insert(len(self._names), signature, check_duplication=False)
         self._names.append(name)
         self._signatures.append(signature.hashvalues)

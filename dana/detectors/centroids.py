@@ -68,7 +68,9 @@ class FittedCentroidDistance(OnDevice):
 
         def score(rows: Tensor) -> Tensor:
             exact = rows.double()
-            return (exact - self.target).norm(dim=1) - (exact - self.pool).norm(dim=1)
+            to_target: Tensor = (exact - self.target).norm(dim=1)
+            to_pool: Tensor = (exact - self.pool).norm(dim=1)
+            return to_target - to_pool
 
         return score_blocks(embeddings, 4 * self.target.numel(), score)
 

@@ -134,7 +134,7 @@ def create_encoder(spec: str, store: str | None = None, dtype: str = "float16") 
             cache that only rounds.
         dtype: Precision of the cache.
     """
-    encoder = ENCODERS.create(spec)
+    encoder: Encoder = ENCODERS.create(spec)
     if store is None:
         return encoder
     folder = Path(store) if store else None

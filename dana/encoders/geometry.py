@@ -143,7 +143,8 @@ def _whitening(rows: "Tensor", count: int) -> "Tensor":
     whitening = directions[:, leading] / variance[leading].sqrt()
     # An eigenvector's sign is arbitrary; this one is the same on every machine.
     largest = whitening.gather(0, whitening.abs().argmax(0, keepdim=True))
-    return whitening * largest.sign()
+    signed: Tensor = whitening * largest.sign()
+    return signed
 
 
 def parse_geometry(spec: str) -> Geometry:

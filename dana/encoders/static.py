@@ -171,4 +171,5 @@ def remove_leading(rows: Tensor, probability: Tensor) -> Tensor:
     moment = rows.T @ (rows * probability[:, None])
     _, eigenvectors = torch.linalg.eigh(moment)
     leading = eigenvectors[:, -1:]  # its sign cancels
-    return rows - (rows @ leading) @ leading.T
+    others: Tensor = rows - (rows @ leading) @ leading.T
+    return others

@@ -231,8 +231,8 @@ class TransformerEncoder:
             output = network(
                 input_ids=batch.tokens, attention_mask=batch.mask, output_hidden_states=needs_layers
             )
-        states = output.hidden_states[self.layer] if needs_layers else output.last_hidden_state
-        states = states.float()  # sums in bfloat16 would lose precision
+        layer = output.hidden_states[self.layer] if needs_layers else output.last_hidden_state
+        states: Tensor = layer.float()  # sums in bfloat16 would lose precision
         if position is not None:
             columns = 0 if position == 0 else batch.mask.sum(1) - 1  # the first token, or the last
             return states[torch.arange(len(states), device=states.device), columns]

@@ -166,7 +166,8 @@ def choose_rows(scores: np.ndarray, margin: float) -> np.ndarray:
         Number of the chosen candidate of each row.
     """
     is_near = scores >= scores.max(1, keepdims=True) - margin - 1e-12
-    return is_near.argmax(1)
+    chosen: np.ndarray = is_near.argmax(1)
+    return chosen
 
 
 def margin_of(labels: np.ndarray, kind: Kind, metric: str) -> float:
@@ -280,4 +281,5 @@ def _indicators(labels: np.ndarray, kind: Kind) -> np.ndarray:
     """Return 0 and 1 for each text and label, shape (texts, labels)."""
     if kind.dtype is object:
         return np.asarray(kind.loss_labels(labels.tolist()))
-    return np.eye(len(kind.labels))[labels]
+    indicators: np.ndarray = np.eye(len(kind.labels))[labels]
+    return indicators

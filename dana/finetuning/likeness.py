@@ -100,7 +100,8 @@ def vectors_of(folder: Path, texts: Sequence[str]) -> np.ndarray:
         encoder = TransformerEncoder.of_checkpoint(
             str(folder / ENCODER), longest, description.windows
         )
-    return encoder.encode(texts).cpu().numpy()
+    vectors: np.ndarray = encoder.encode(texts).cpu().numpy()
+    return vectors
 
 
 def save_likeness(
@@ -214,4 +215,5 @@ def _scores(fitted: Any, geometry: FittedGeometry, vectors: np.ndarray) -> np.nd
     import torch
 
     rows = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
-    return fitted.score(geometry.apply(rows)).cpu().numpy()
+    scores: np.ndarray = fitted.score(geometry.apply(rows)).cpu().numpy()
+    return scores

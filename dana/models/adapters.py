@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dana.core.config import require
 from dana.core.errors import ArtifactError, ConfigError
+from dana.core.extras import install_command
 from dana.core.logging import get_logger
 from dana.core.registry import build, parse_arguments
 from dana.core.rng import derive_seed, torch_seed
@@ -26,7 +27,6 @@ CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 PREFIX = "base_model.model."  # of the names of tensors in peft's files
 KINDS = ("lora", "dora")
-INSTALL = "pip install 'dana-lm[adapter]'"
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,15 @@ class Adapter:
         """
         kind, _, arguments = spec.partition(":")
         require(kind in KINDS, "adapter", spec, "lora or dora, as in lora:r=16,alpha=32, or null")
-        require(find_spec("peft") is not None, "adapter", spec, f"null without peft: {INSTALL}")
+        require(
+            find_spec("peft") is not None,
+            "adapter",
+            spec,
+            f"null without peft: {install_command('adapter')}",
+        )
         positional, keywords = parse_arguments(arguments, spec)
-        return build(cls, spec, [kind, *positional], keywords)
+        adapter: Adapter = build(cls, spec, [kind, *positional], keywords)
+        return adapter
 
 
 def add_adapter(model: Any, tokenizer: Any, spec: str, base: str, seed: int) -> None:
@@ -232,7 +238,9 @@ def adapted_base(model: str) -> str | None:
             f"base: {convert_command(model)}"
         )
     if find_spec("peft") is None:
-        raise ArtifactError(f"{model}: holds an adapter, which peft opens: {INSTALL}")
+        raise ArtifactError(
+            f"{model}: holds an adapter, which peft opens: {install_command('adapter')}"
+        )
     return base
 
 

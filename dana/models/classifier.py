@@ -76,7 +76,7 @@ class Classifier(nn.Module):
                 are the mean of those of its windows, each weighted by its tokens.
         """
         if third is not None and third.dim() == 1:
-            logits = self(input_ids, attention_mask)
+            logits: Tensor = self(input_ids, attention_mask)
             return mean_by_text(logits, third, attention_mask.sum(1))
         inputs = self._arguments(input_ids, attention_mask, third)
         with running(self.model):
@@ -96,11 +96,12 @@ class Classifier(nn.Module):
             third: See :meth:`forward`; the vector of a text in windows is the mean of theirs.
         """
         if third is not None and third.dim() == 1:
-            vectors = self.vectors(input_ids, attention_mask)
+            vectors: Tensor = self.vectors(input_ids, attention_mask)
             return mean_by_text(vectors, third, attention_mask.sum(1))
         inputs = self._arguments(input_ids, attention_mask, third)
         with running(self.model):
-            return self.model.pool(**inputs)
+            vectors = self.model.pool(**inputs)
+            return vectors
 
     def _arguments(
         self, input_ids: Tensor, attention_mask: Tensor, third: Tensor | None
@@ -312,8 +313,9 @@ def new_linear_classifier(model: str, classes: int, pooling: str = "mean") -> Cl
     """
     parts = 1 if pooling == "mean" else 2
     network = PooledClassifier(load_backbone(model), classes, parts, is_linear=True)
-    nn.init.zeros_(network.head.out.weight)
-    nn.init.zeros_(network.head.out.bias)
+    out: Any = network.head.out
+    nn.init.zeros_(out.weight)
+    nn.init.zeros_(out.bias)
     return Classifier(network)
 
 

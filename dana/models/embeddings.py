@@ -14,7 +14,8 @@ def token_range(tokenizer: Any) -> int:
     Ids may have holes, as where a line of ``vocab.txt`` is repeated: their range is then larger
     than their count, ``len(tokenizer)``.
     """
-    return max(len(tokenizer), 1 + max(tokenizer.get_vocab().values()))
+    largest: int = max(tokenizer.get_vocab().values())
+    return max(len(tokenizer), 1 + largest)
 
 
 def unused_ids(tokenizer: Any) -> list[int]:
@@ -25,7 +26,8 @@ def unused_ids(tokenizer: Any) -> list[int]:
 
 def rows_of(model: Any) -> int:
     """Return the number of rows of a model's input embeddings."""
-    return model.get_input_embeddings().weight.shape[0]
+    rows: int = model.get_input_embeddings().weight.shape[0]
+    return rows
 
 
 def pieces_of_new_tokens(tokenizer: Any, rows: int) -> dict[int, list[int]]:

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from dana.core.artifacts import write_json
+from dana.models.convertible import MODULES
 from dana.models.folder import load_own_tokenizer, load_with_head, quiet_transformers
 from dana.models.heads import positions_of
-from dana.models.pooling import MODULES, OLD_KEYS, POOLING_CONFIG, Pooling, read_pooling
+from dana.models.pooling import OLD_KEYS, POOLING_CONFIG, Pooling, read_pooling
 
 # Names that every version of sentence-transformers reads.
 TYPE = "sentence_transformers.models.{}"

@@ -279,7 +279,7 @@ def lacks_head(auto_class: Any, model: str) -> bool:
     Raises:
         ArtifactError: If there is no such model.
     """
-    from transformers.integrations import is_deepspeed_zero3_enabled
+    from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
     load_config(model)
     folder = resolve_model(model)
@@ -409,10 +409,12 @@ def padding_id(tokenizer: Any) -> int:
 
     It is that of the padding token, else of the end of a text, which no text holds, else 0.
     """
-    if tokenizer.pad_token_id is not None:
-        return tokenizer.pad_token_id
-    if tokenizer.eos_token_id is not None:
-        return tokenizer.eos_token_id
+    padding: int | None = tokenizer.pad_token_id
+    if padding is not None:
+        return padding
+    end: int | None = tokenizer.eos_token_id
+    if end is not None:
+        return end
     return 0
 
 

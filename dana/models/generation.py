@@ -145,7 +145,8 @@ class ChatDecoder:
         output = self._generate(ids, mask, cache, tokens, sampling)
         self._read = (rows, mask, output.past_key_values)
         replies = output.sequences[:, ids.shape[1] :]
-        return self.tokenizer.batch_decode(replies, skip_special_tokens=True)
+        texts: list[str] = self.tokenizer.batch_decode(replies, skip_special_tokens=True)
+        return texts
 
     def _encode(
         self, conversations: Sequence[Sequence[dict[str, str]]], tokens: int

@@ -38,7 +38,8 @@ def head_architecture(folder: str) -> str | None:
     from safetensors import safe_open
 
     with safe_open(file, "pt") as tensors:
-        return tensors.metadata()[ARCHITECTURE]
+        architecture: str = tensors.metadata()[ARCHITECTURE]
+        return architecture
 
 
 def load_head(network: Any, folder: str, missing: Collection[str]) -> frozenset[str]:
@@ -85,4 +86,7 @@ def gathered(
         return nullcontext()
     from deepspeed.runtime.zero import GatheredParameters
 
-    return GatheredParameters(list(parameters), modifier_rank=modifier_rank)
+    context: AbstractContextManager[Any] = GatheredParameters(
+        list(parameters), modifier_rank=modifier_rank
+    )
+    return context

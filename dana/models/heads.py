@@ -39,7 +39,7 @@ def positions_of(config: Any) -> int:
 
     It is `sys.maxsize` if there is no limit.
     """
-    positions = getattr(config, "max_position_embeddings", None)
+    positions: int | None = getattr(config, "max_position_embeddings", None)
     if not positions or positions < 0:  # -1 in XLNet, whose positions are relative
         return sys.maxsize
     return positions - RESERVED_POSITIONS.get(config.model_type, 0)
@@ -170,13 +170,13 @@ def decoder_logits(model: Any, states: Tensor) -> Tensor:
         Shape (states, vocabulary).
     """
     config = model.config.get_text_config()
-    logits = model.get_output_embeddings()(states)
+    logits: Tensor = model.get_output_embeddings()(states)
     factor = getattr(config, "logit_scale", 1.0)  # of Cohere
     divisor = getattr(config, "logits_scaling", 1.0)  # of Granite
     logits = logits * factor / divisor
     cap = getattr(config, "final_logit_softcapping", None)  # of Gemma
     if cap:
-        return torch.tanh(logits / cap) * cap
+        logits = torch.tanh(logits / cap) * cap
     return logits
 
 

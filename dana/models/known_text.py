@@ -27,7 +27,7 @@ def read_known_text(model: str) -> np.ndarray | None:
     if not file.is_file():
         return None
     with loading(str(file)):
-        keys = np.load(file, allow_pickle=False)
+        keys: np.ndarray = np.load(file, allow_pickle=False)
     if keys.dtype != np.uint64 or keys.ndim != 1:
         raise ArtifactError(
             f"{file}: must hold one row of unsigned 64-bit integers, got {keys.dtype} "

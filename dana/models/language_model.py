@@ -85,7 +85,7 @@ def ordinary_tokens(model: Any, count: int) -> np.ndarray:
 
     They are from the middle of its vocabulary: special tokens stand at its ends.
     """
-    vocabulary = model.get_input_embeddings().weight.shape[0]
+    vocabulary: int = model.get_input_embeddings().weight.shape[0]
     return np.arange(count) + vocabulary // 2
 
 

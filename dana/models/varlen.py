@@ -208,4 +208,5 @@ def _by_example(part: Tensor, positions: Tensor) -> Tensor:
         positions: Shape (examples, longest), the token at each place of the result.
     """
     tokens = part[0].index_select(1, positions.flatten())
-    return tokens.unflatten(1, positions.shape).transpose(0, 1)
+    examples: Tensor = tokens.unflatten(1, positions.shape).transpose(0, 1)
+    return examples

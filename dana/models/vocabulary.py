@@ -88,7 +88,8 @@ def check_vocabulary(tokenizer: Any) -> str:
             f"adapt.vocabulary: the tokenizer ({name}) {problem}. Leave vocabulary at 0, or take a "
             "base with another tokenizer"
         )
-    return state["model"]["type"]
+    kind: str = state["model"]["type"]
+    return kind
 
 
 def _problem(tokenizer: Any, state: Mapping[str, Any]) -> str:
@@ -131,7 +132,8 @@ def _problem_of_bpe(tokenizer: Any, state: Mapping[str, Any]) -> str:
 
 def _splitter(state: Mapping[str, Any]) -> str:
     """Name the pre-tokenizer of a tokenizer's state."""
-    return (state.get("pre_tokenizer") or {}).get("type", "nothing")
+    kind: str = (state.get("pre_tokenizer") or {}).get("type", "nothing")
+    return kind
 
 
 def _added(state: Mapping[str, Any]) -> list[str]:
@@ -152,7 +154,8 @@ def _pre_tokenise(tokenizer: Any, text: str) -> list[Any]:
         text = core.normalizer.normalize_str(text)
     if not core.pre_tokenizer:
         return [text]
-    return core.pre_tokenizer.pre_tokenize_str(text)
+    pieces: list[Any] = core.pre_tokenizer.pre_tokenize_str(text)
+    return pieces
 
 
 def _hidden_character(state: Mapping[str, Any]) -> str:
@@ -162,7 +165,7 @@ def _hidden_character(state: Mapping[str, Any]) -> str:
     unknown characters, whose score depends on the lowest one of the vocabulary.
     """
     special = {token["content"] for token in state["added_tokens"] if token["special"]}
-    pieces = {piece for piece, _ in state["model"]["vocab"]}
+    pieces: set[str] = {piece for piece, _ in state["model"]["vocab"]}
     is_byte = re.compile(r"<0x[0-9A-F]{2}>").fullmatch
     for piece in sorted(pieces - special):
         if is_byte(piece):

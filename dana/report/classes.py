@@ -111,7 +111,8 @@ def _class_rows(task: str, found: Mapping[str, ArmResult]) -> list[dict[str, Any
 def _members(values: np.ndarray, classes: int) -> np.ndarray:
     """Say which classes each label has, as bool of shape (..., classes)."""
     if values.dtype != object:
-        return values[..., None] == np.arange(classes)
+        is_class: np.ndarray = values[..., None] == np.arange(classes)
+        return is_class
     members = np.zeros((values.size, classes), dtype=bool)
     for row, codes in zip(members, values.ravel(), strict=True):
         row[list(codes)] = True
@@ -125,7 +126,8 @@ def _f1(result: ArmResult) -> np.ndarray:
     actual = _members(predictions.labels, classes)
     predicted = _members(predictions.predicted, classes)
     right = (predicted & actual).sum(1)
-    return (2 * right / np.maximum(predicted.sum(1) + actual.sum(0), 1)).mean(0)
+    f1: np.ndarray = (2 * right / np.maximum(predicted.sum(1) + actual.sum(0), 1)).mean(0)
+    return f1
 
 
 def _class_table(rows: list[dict[str, Any]], names: Mapping[str, str]) -> Table:
@@ -296,9 +298,11 @@ def _turned_units(
 def _majority(predictions: Predictions) -> np.ndarray:
     """Return the class that most models predict for each text; of equals the first."""
     classes = np.arange(len(predictions.kind.labels))
-    return (predictions.predicted[..., None] == classes).sum(0).argmax(1)
+    majority: np.ndarray = (predictions.predicted[..., None] == classes).sum(0).argmax(1)
+    return majority
 
 
 def _right_share(predictions: Predictions) -> np.ndarray:
     """Return the share of models that are right about each text."""
-    return (predictions.predicted == predictions.labels).mean(0)
+    share: np.ndarray = (predictions.predicted == predictions.labels).mean(0)
+    return share

@@ -475,7 +475,8 @@ def _weights(folder: Path, scores: pa.Table) -> np.ndarray:
     table = read_table(folder, WEIGHTS.names)
     if any(not table[name].equals(scores[name]) for name in ("doc_id", "unit")):
         raise ArtifactError(f"{folder}: its rows are not those of the scores; run dana weigh again")
-    return table["weight"].to_numpy().astype(np.float64)
+    weights: np.ndarray = table["weight"].to_numpy().astype(np.float64)
+    return weights
 
 
 def read_evaluations(path: Path) -> pd.DataFrame | None:

@@ -131,7 +131,8 @@ def _examples(
 
     def units_at(offset: int) -> list[dict[str, Any]]:
         neighbours = np.clip(rows + offset, 0, scores.num_rows - 1)
-        return columns.take(pa.array(neighbours)).to_pylist()
+        units: list[dict[str, Any]] = columns.take(pa.array(neighbours)).to_pylist()
+        return units
 
     documents: set[str] = set()
     by_text: dict[str, UnitExample] = {}

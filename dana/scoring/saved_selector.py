@@ -111,7 +111,8 @@ class SavedSelector:
             doc_id = normalise(name) or document_id("", text)
             documents.append(Document(doc_id, "", text))
         table = pa.concat_tables([SCORES.empty_table(), *self.tables(documents)])
-        return fill_short(table, largest_score([table])).to_pandas()
+        scores: pd.DataFrame = fill_short(table, largest_score([table])).to_pandas()
+        return scores
 
     def tables(self, documents: Iterable[Document]) -> Iterator[pa.Table]:
         """Score a stream of normalised documents; yield one table per 1,024.

@@ -142,7 +142,7 @@ class FittedCascade(FittedSelector):
 
     def score_units(self, units: Units) -> np.ndarray:
         cheap_scores = self.cheap.score(units)
-        scores = np.interp(cheap_scores, self.knots, self.values)
+        scores: np.ndarray = np.interp(cheap_scores, self.knots, self.values)
         rows = np.flatnonzero(cheap_scores <= self.threshold)
         if rows.size:
             scores[rows] = self.good.score(units.rows(rows))

@@ -261,7 +261,8 @@ class DetectorChecks(FittedChecks):
         self.fit_on(self.inside + 5, self.background - 5)
 
     def take(self, rows: list[int]) -> Tensor:
-        return self.items[torch.tensor(rows, dtype=torch.int64)]
+        items: Tensor = self.items[torch.tensor(rows, dtype=torch.int64)]
+        return items
 
     def reload(self, folder: Path) -> Any:
         save_fitted(self.fitted_component, "checked", folder)
@@ -354,7 +355,9 @@ class SelectorChecks(FittedChecks):
         for number, name in enumerate(selector.samples(60)):
             random = np.random.default_rng(100 + number)
             pool[name] = _sentences(OTHER, 48, random) + _sentences(TARGET, 12, random)
-        return selector.fit(_sentences(TARGET, 60, np.random.default_rng(1)), pool, seed)
+        target = _sentences(TARGET, 60, np.random.default_rng(1))
+        fitted: FittedSelector = selector.fit(target, pool, seed)
+        return fitted
 
     def fit_another(self) -> None:
         others = _sentences(OTHER, 64, np.random.default_rng(2))
@@ -362,14 +365,17 @@ class SelectorChecks(FittedChecks):
         self.component.fit(target, dict.fromkeys(self.component.samples(60), others), 1)
 
     def take(self, rows: list[int]) -> Units:
-        return self.items.rows(np.array(rows, dtype=np.int64))
+        items: Units = self.items.rows(np.array(rows, dtype=np.int64))
+        return items
 
     def reload(self, folder: Path) -> FittedSelector:
         self.fitted_component.save(folder)
-        return replace(self.component).load(folder)
+        fitted: FittedSelector = replace(self.component).load(folder)
+        return fitted
 
     def identity(self) -> dict[str, Any]:
-        return replace(self.component).identity()
+        identity: dict[str, Any] = replace(self.component).identity()
+        return identity
 
     def check_samples_are_named_sizes(self) -> None:
         """Check that `samples` gives whole numbers by name, for any size of task."""

@@ -253,11 +253,13 @@ def least_similar(target: Tensor, pool: Tensor) -> np.ndarray:
 
 def _longest(limit: int, network: Any, tokenizer: Any) -> int:
     """Return the most tokens of a text: `limit`, or fewer if the model has no more positions."""
-    return min(limit, positions_of(network.config), tokenizer.model_max_length)
+    longest: int = tokenizer.model_max_length
+    return min(limit, positions_of(network.config), longest)
 
 
 def _logits(network: Any, tokens: Tensor, mask: Tensor) -> Tensor:
     """Compute the logits of a padded batch, float32 of shape (rows, labels)."""
     inputs = {"input_ids": tokens.to(network.device), "attention_mask": mask.to(network.device)}
     with running(network):
-        return network(**inputs).logits.float()
+        logits: Tensor = network(**inputs).logits.float()
+        return logits

@@ -41,9 +41,9 @@ class FittedDSIR(FittedSelector):
         A unit without n-grams has 0.
         """
         counts = HashedNgrams(self.order, self.log_ratio.numel()).counts(units.texts)
-        scores = -(counts @ self.log_ratio.numpy())
+        scores: np.ndarray = -(counts @ self.log_ratio.numpy())
         if self.normalise == "token":
-            return scores / np.maximum(counts.sum(axis=1), 1)
+            scores = scores / np.maximum(counts.sum(axis=1), 1)
         return scores
 
 
@@ -105,7 +105,8 @@ class DSIRSelector(Selector):
         """Compute the log probability of each bucket in texts, which messages call `name`."""
         ngrams = HashedNgrams(self.order, self.buckets)
         counts = ngrams.nonempty_counts(texts, name).sum(axis=0)
-        return np.log(counts / counts.sum() + self.smoothing)
+        log_probabilities: np.ndarray = np.log(counts / counts.sum() + self.smoothing)
+        return log_probabilities
 
 
 _BRACKETS = re.compile(r"-[lr][rcs]b-")

@@ -57,11 +57,13 @@ class FittedMooreLewis(FittedSelector):
         ids = self.target.vocabulary.encode(units.texts)
         target = text_entropies(self.target, ids)
         background = text_entropies(self.background, ids)
+        difference: np.ndarray
         if self.score_by == "perplexity":
-            return np.exp(target.per_token) - np.exp(background.per_token)
+            difference = np.exp(target.per_token) - np.exp(background.per_token)
+            return difference
         difference = target.nats - background.nats
         if self.normalise == "token":
-            return difference / np.maximum(target.tokens, 1)
+            difference = difference / np.maximum(target.tokens, 1)
         return difference
 
     def save(self, folder: Path) -> None:

@@ -148,7 +148,8 @@ def finetune_stage(
 
 def seed_rows(result: Artifact) -> list[dict[str, Any]]:
     """Read a result of :func:`finetune_stage` as one row per seed: score, every metric, seconds."""
-    return read_json(result.path / METRICS)["seeds"]
+    rows: list[dict[str, Any]] = read_json(result.path / METRICS)["seeds"]
+    return rows
 
 
 def finetune_text(result: Artifact) -> str:

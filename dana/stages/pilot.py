@@ -22,15 +22,15 @@ from dana.core.raw_files import RAW_FILES, RawFiles
 from dana.core.text_table import tabulate
 from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.pilot import NONE, STANDARD_ERRORS, VERSION, Trial, choose_objective, judge
-from dana.finetuning.probe import LabelledVectors, cross_validated, text_keys
+from dana.finetuning.probe import LabelledVectors, cross_validated, group_numbers, text_keys
 from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings
 from dana.models.folder import brings_head, check_checkpoint, load_config, model_identity
 from dana.report.pilot import pilot_text
-from dana.stages.probe import group_numbers, joined_texts, refuse_kind, task_identity, texts_apart
+from dana.stages.probe import refuse_kind, task_identity, texts_apart
 from dana.stages.training import TrainingData, adapt_stage
 from dana.tasks.card import TaskCard, load_card
-from dana.tasks.examples import Example, read_splits, subset
+from dana.tasks.examples import Example, joined_texts, read_splits, subset
 from dana.train.settings import AdaptSettings
 
 log = get_logger(__name__)

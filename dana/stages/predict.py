@@ -23,7 +23,8 @@ from dana.corpus.inputs import MISSING, Inputs, Record, field_at
 from dana.corpus.readers import read_records
 from dana.corpus.sources import expand, stem
 from dana.corpus.text import normalise
-from dana.finetuning.text_model import TextModel, open_text_model
+from dana.finetuning.text_model import TextModel as TextModel  # for api
+from dana.finetuning.text_model import open_text_model as open_text_model  # for api and cli
 from dana.tasks.card import Template
 from dana.tasks.columns import Columns
 from dana.tasks.examples import Example, describe_empty_text, make_text

@@ -20,7 +20,8 @@ from dana.core.text_table import csv_text
 from dana.encoders.base import encoder_identity
 from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.ranking.comparison import compare_detectors, detector_origins, texts_to_rank
-from dana.scoring.ranking.measures import is_below_chance, refuse_below_chance, warn_of_length
+from dana.scoring.ranking.measures import is_below_chance as is_below_chance  # for cli
+from dana.scoring.ranking.measures import refuse_below_chance, warn_of_length
 from dana.scoring.scoring import SAMPLES
 from dana.scoring.settings import RankSettings, Selection
 from dana.stages.settings import RunSettings
@@ -116,9 +117,10 @@ def chosen_detector(folder: Path, allowed: bool) -> str:
         DataError: If the detector ranks the task below chance.
     """
     ranking = open_ranking(folder)
-    refuse_below_chance(f"{folder}: detector {ranking['chosen']}", ranking, allowed)
-    log.info("detector  %s, chosen of %d", ranking["chosen"], len(ranking["detectors"]))
-    return ranking["chosen"]
+    chosen: str = ranking["chosen"]
+    refuse_below_chance(f"{folder}: detector {chosen}", ranking, allowed)
+    log.info("detector  %s, chosen of %d", chosen, len(ranking["detectors"]))
+    return chosen
 
 
 def open_ranking(folder: Path) -> dict[str, Any]:

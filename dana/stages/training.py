@@ -541,7 +541,9 @@ def _weighting(weights: Path | None) -> str:
     """Name the policy that made a weights folder."""
     if weights is None:
         return "none (every example counts 1)"
-    return read_manifest(weights).get("depends_on", {}).get("settings", {}).get("policy", "given")
+    settings = read_manifest(weights).get("depends_on", {}).get("settings", {})
+    policy: str = settings.get("policy", "given")
+    return policy
 
 
 def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by one

@@ -66,7 +66,8 @@ from dana.weighting.selection import (
     weigh_pool,
     write_selected_text,
 )
-from dana.weighting.settings import Balance, WeighSettings, parse_balance
+from dana.weighting.settings import Balance, parse_balance
+from dana.weighting.settings import WeighSettings as WeighSettings  # for api
 
 log = get_logger(__name__)
 
@@ -417,7 +418,8 @@ class Groups:
                 )
         groups = _plain(read_table(self.path, [self.column])[self.column])
         index = pc.index_in(groups, pa.array(self.values, groups.type)).to_numpy()
-        return index.astype(np.min_scalar_type(len(self.values)))
+        smallest: np.ndarray = index.astype(np.min_scalar_type(len(self.values)))
+        return smallest
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

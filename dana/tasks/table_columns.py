@@ -366,7 +366,8 @@ def _keys(column: pd.Series, is_group: bool) -> pd.Series | None:
         return keys
     dates = _dates(column)
     if dates is not None:
-        return dates.dt.strftime("%Y-%m")
+        months: pd.Series = dates.dt.strftime("%Y-%m")
+        return months
     if not keys.is_unique:
         return None
     return keys.str.extract(r"^(\D*)", expand=False)

@@ -54,7 +54,7 @@ def pays(trial: Trial) -> bool:
     plan = Plan.from_settings(trial.examples, settings)
     lengths = trial.examples.lengths_in(0)[plan[0].rows]
     operations = count.of_step(lengths, int(lengths.sum())) * len(plan)
-    seconds = operations / (UTILISATION * peak * trial.accelerator.num_processes)
+    seconds: float = operations / (UTILISATION * peak * trial.accelerator.num_processes)
     return GAIN * seconds > COST
 
 

@@ -61,7 +61,8 @@ class PieceBatch(Batch):
     @property
     def document_ids(self) -> np.ndarray:
         """uint64 of shape (documents,), ids of the documents."""
-        return self.source.ids[self.indices]
+        ids: np.ndarray = self.source.ids[self.indices]
+        return ids
 
     def joined(self, order: np.ndarray) -> Batch:
         """Join pieces to longer texts, each piece with its special tokens.
@@ -142,7 +143,8 @@ class SentenceTable:
         """
         counts = self.counts_of(candidates)
         firsts = np.cumsum(counts) - counts
-        return candidates[firsts + (draws * counts).astype(np.int64)]
+        chosen: np.ndarray = candidates[firsts + (draws * counts).astype(np.int64)]
+        return chosen
 
 
 class Draw(ABC):
@@ -368,7 +370,8 @@ class Documents(ExampleSet):
     def _sizes_of(self, pieces: Pieces) -> np.ndarray:
         """Count the tokens of text in each piece."""
         ends = self.starts[pieces.lasts] + self.sizes[pieces.lasts]
-        return np.minimum(ends - self.starts[pieces.firsts], self.room)
+        sizes: np.ndarray = np.minimum(ends - self.starts[pieces.firsts], self.room)
+        return sizes
 
     def _weights_of(self, pieces: Pieces) -> np.ndarray:
         """Average the weights of the tokens of each piece, of one or two sentences."""
@@ -377,7 +380,8 @@ class Documents(ExampleSet):
         first_weights = self.sentence_weights[pieces.firsts]
         last_weights = self.sentence_weights[pieces.lasts]
         total = first_weights * first_sizes + last_weights * last_sizes
-        return total / (first_sizes + last_sizes)
+        means: np.ndarray = total / (first_sizes + last_sizes)
+        return means
 
 
 def build_documents(

@@ -205,7 +205,8 @@ def describe_launch(accelerator: Any) -> dict[str, Any]:
 
 def is_deepspeed(accelerator: Any) -> bool:
     """Return whether DeepSpeed holds the parameters and the optimizer."""
-    return accelerator.distributed_type.value == "DEEPSPEED"
+    kind: str = accelerator.distributed_type.value
+    return kind == "DEEPSPEED"
 
 
 def total(accelerator: Any, sums: torch.Tensor) -> torch.Tensor:

@@ -154,8 +154,8 @@ class WeightedTrainer(Trainer):
         self.add_callback(_EpochOfMasks(collator))
 
     def get_batch_samples(
-        self, epoch_iterator: Iterator, num_batches: int, device: torch.device
-    ) -> tuple[list, Any]:
+        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
+    ) -> tuple[list[Any], Any]:
         """Return this rank's micro-batches of an optimizer step, each with its coefficients, and Z over all ranks."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         weights = [batch.pop("weight").cpu().numpy() for batch in batches]

@@ -49,7 +49,7 @@ def joint_backward(
     def run_pass(number: int) -> Tensor:
         rows, micro = passes[number]
         with torch_seed(derive_seed(seed, "pass", number), accelerator.device):
-            vectors = module(**micro.to(accelerator.device).inputs)
+            vectors: Tensor = module(**micro.to(accelerator.device).inputs)
         return vectors[: rows.size]
 
     with nullcontext() if keeps_graphs else torch.no_grad():
@@ -118,7 +118,8 @@ def _collect(own: Tensor, rows: np.ndarray, count: int, accelerator: Any) -> Ten
     """Collect the vectors of all ranks, shape (count, width), from those of this rank's rows."""
     everything = own.new_zeros(count, own.shape[1])
     everything[torch.from_numpy(rows).to(own.device)] = own
-    return accelerator.reduce(everything)
+    collected: Tensor = accelerator.reduce(everything)
+    return collected
 
 
 def _padded_tokens(batch: JointBatch, passes: Sequence[Pass]) -> int:

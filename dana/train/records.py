@@ -115,7 +115,7 @@ def to_line(record: Record) -> str:
 def from_line(line: str) -> Record:
     """Read a line of :func:`to_line`."""
     entries = json.loads(line)
-    kind: type = StepRecord if entries["kind"] == "step" else EvaluationRecord
+    kind: type[Record] = StepRecord if entries["kind"] == "step" else EvaluationRecord
     values = {field.name: entries[field.name] for field in fields(kind) if field.name in entries}
     other_losses = {
         name.removesuffix("_loss"): value

@@ -11,6 +11,7 @@ from typing import Any
 
 from dana.core.config import require
 from dana.core.errors import DataError
+from dana.core.extras import install_command
 from dana.core.logging import get_logger
 from dana.core.statistics import effective_sample_size
 from dana.models.language_model import LanguageModel
@@ -126,7 +127,8 @@ def check_trackers(names: list[str]) -> None:
     available = [str(kind.value) for kind in get_available_trackers()]
     allowed = f"an installed tracker: {', '.join(available) or 'none'}"
     for name in names:
-        require(name in available, "trackers", name, allowed)
+        remedy = f"; {install_command(name)}" if name == "tensorboard" else ""
+        require(name in available, "trackers", name, f"{allowed}{remedy}")
 
 
 def start_trackers(accelerator: Any, project: str, settings: Any, run: str | None = None) -> None:

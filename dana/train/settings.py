@@ -172,7 +172,8 @@ class TrainSettings:
         if self.is_auto:
             remedy = "masked, position or crops: dana run alone pilots them on labels and chooses"
             raise SettingError("objective", self.objective, remedy)
-        return OBJECTIVES.create(self.objective)
+        objective: Objective = OBJECTIVES.create(self.objective)
+        return objective
 
     @property
     def is_auto(self) -> bool:

@@ -40,7 +40,8 @@ def sigmoid(standard: np.ndarray, sharpness: float, midpoint: float) -> np.ndarr
     """
     exponent = midpoint - standard
     exponent *= sharpness
-    return expit(exponent, out=exponent)
+    weights: np.ndarray = expit(exponent, out=exponent)
+    return weights
 
 
 def segment_ids(
@@ -107,12 +108,14 @@ def segment_means(
     sums = segment_sums(score, segment, segments)
     sizes = segment_sizes(segment, segments)
     means = np.full(sizes.size, np.inf)
-    return np.divide(sums, sizes, out=means, where=sizes > 0)
+    np.divide(sums, sizes, out=means, where=sizes > 0)
+    return means
 
 
 def of_units(values: np.ndarray, segment: np.ndarray, default: float) -> np.ndarray:
     """Give each unit the value of its segment, and `default` to units in no segment."""
-    return np.append(values, default)[segment]  # DROPPED is the last index
+    unit_values: np.ndarray = np.append(values, default)[segment]  # DROPPED is the last index
+    return unit_values
 
 
 def segment_groups(segment: np.ndarray, groups: np.ndarray) -> np.ndarray:

@@ -80,7 +80,8 @@ class UnitScores:
     def resample_documents(self, random: np.random.Generator) -> np.ndarray:
         """Draw a Poisson bootstrap replicate over documents: the count of each unit, float64 of shape (units,)."""
         count_of_document = random.poisson(1.0, int(self.document.max()) + 1)
-        return count_of_document[self.document].astype(np.float64)
+        counts: np.ndarray = count_of_document[self.document].astype(np.float64)
+        return counts
 
 
 @dataclass(frozen=True)
@@ -208,7 +209,8 @@ def in_domain_probability(target: UnitScores, pool: UnitScores, share: float) ->
     of_pool = np.bincount(pool_bin, minlength=grid.size + 1) / pool_bin.size
     weight = np.maximum(of_pool, 1e-9)
     ratio = isotonic_regression(share * of_target / weight, weights=weight, increasing=False).x
-    return np.minimum(1.0, ratio)[pool_bin]
+    probability: np.ndarray = np.minimum(1.0, ratio)[pool_bin]
+    return probability
 
 
 def _share_below(bins: np.ndarray, size: int) -> np.ndarray:
@@ -241,7 +243,8 @@ def _limit(share: np.ndarray, count: int, side: int) -> np.ndarray:
     """Compute Wilson's confidence limit of a share, upper (`side` 1) or lower (-1); the upper one is above 0 at 0."""
     variance = CAUTION**2 / count
     half_width = np.sqrt(variance * (share * (1 - share) + variance / 4))
-    return (share + variance / 2 + side * half_width) / (1 + variance)
+    limit: np.ndarray = (share + variance / 2 + side * half_width) / (1 + variance)
+    return limit
 
 
 def local_mean(
@@ -264,7 +267,8 @@ def local_mean(
     half = max(1, round(share * values.size / 2))
     first = np.clip(rank - half, 0, values.size - 1)
     last = np.minimum(rank + half, values.size)
-    return (weight_before[last] - weight_before[first]) / (last - first)
+    means: np.ndarray = (weight_before[last] - weight_before[first]) / (last - first)
+    return means
 
 
 def ranking_values(
@@ -280,7 +284,7 @@ def ranking_values(
     Returns:
         float64 of shape (units,), infinite for a dropped tail and a segment of short units alone.
     """
-    score = table["score"].to_numpy()
+    score: np.ndarray = table["score"].to_numpy()
     if settings.policy == "sigmoid":
         return score
     starts = np.zeros(1, dtype=np.int64) if settings.stream else find_document_starts(table)
@@ -470,12 +474,14 @@ class PerplexityCurve:
     @property
     def per_token(self) -> np.ndarray:
         """Cross-entropy of all documents under each cut's model, nats per token."""
-        return self.nats.sum(axis=1) / self.tokens.sum()
+        cross_entropy: np.ndarray = self.nats.sum(axis=1) / self.tokens.sum()
+        return cross_entropy
 
     @property
     def random_per_token(self) -> np.ndarray:
         """Cross-entropy under the models of random units, nats per token."""
-        return self.random.sum(axis=1) / self.tokens.sum()
+        cross_entropy: np.ndarray = self.random.sum(axis=1) / self.tokens.sum()
+        return cross_entropy
 
     @property
     def best(self) -> int:
@@ -499,7 +505,8 @@ class PerplexityCurve:
                 - differences.sum(axis=1, keepdims=True) / self.tokens.sum() * self.tokens
             )
         squares = np.nan_to_num(np.square(residuals)).sum(axis=1)
-        return np.sqrt(documents / (documents - 1) * squares) / self.tokens.sum()
+        errors: np.ndarray = np.sqrt(documents / (documents - 1) * squares) / self.tokens.sum()
+        return errors
 
     @property
     def smallest(self) -> int:
@@ -651,7 +658,7 @@ def choose_amount(
 
 def _sample_segments(pool: Pool, segments: Segments, seed: int) -> np.ndarray:
     """Mask the units that are in segments, or those of a sample of their documents."""
-    mask = segments.ids != DROPPED
+    mask: np.ndarray = segments.ids != DROPPED
     random = generator(seed, "weights", "counted")
     mask[mask] = sample_documents(pool.document[mask], MOST_UNITS, random)
     return mask

@@ -494,11 +494,12 @@ def sample_documents(document: np.ndarray, size: int, random: np.random.Generato
     if units <= size:
         return np.ones(units, dtype=bool)
     is_drawn = random.random(int(document[-1]) + 1) < size / units
-    mask = is_drawn[document]
+    mask: np.ndarray = is_drawn[document]
     if mask.any():
         return mask
     step = -(-units // size)
-    return np.arange(units) % step == 0
+    mask = np.arange(units) % step == 0
+    return mask
 
 
 def read_units(scores: Path, names: list[str], mask: np.ndarray) -> pa.Table:

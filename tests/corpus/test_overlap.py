@@ -195,7 +195,7 @@ def test_a_long_text_is_the_same_whatever_is_looked_at_at_once(monkeypatch):
 def test_without_the_library_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(overlap, "find_spec", lambda name: None)
     with pytest.raises(
-        ConfigError, match=r"near_duplicates=0.8: needs datasketch: pip install 'dana-lm\[dedup\]'"
+        ConfigError, match=r"near_duplicates=0.8: needs datasketch: pip install 'datasketch<3,>=2'"
     ):
         NearDuplicates(0.8)
 

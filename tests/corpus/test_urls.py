@@ -178,7 +178,7 @@ def test_a_missing_package_names_the_extra(monkeypatch):
     monkeypatch.setattr(fsspec, "url_to_fs", missing)
     with pytest.raises(
         ConfigError,
-        match=r"gs:// needs a package that is not installed: pip install 'dana-lm\[gcs\]'",
+        match=r"gs:// needs a package that is not installed: pip install 'gcsfs>=",
     ):
         expand("gs://bucket/a.txt")
 

@@ -189,8 +189,9 @@ def estimate_model(counts: Sequence[Counts], vocabulary: Vocabulary, cutoff: int
 
 def _discounts(level: Counts) -> np.ndarray:
     """Compute D(c) of each adjusted count, float64 (section 4.1, equation 26)."""
-    discounts = np.array(modified_discounts(level.adjusted_counts))
-    return discounts[np.minimum(level.adjusted_counts, 3)]
+    by_count = np.array(modified_discounts(level.adjusted_counts))
+    discounts: np.ndarray = by_count[np.minimum(level.adjusted_counts, 3)]
+    return discounts
 
 
 def _make_level(keys: np.ndarray, probs: np.ndarray, backoffs: np.ndarray) -> Level:

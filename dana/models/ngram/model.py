@@ -162,7 +162,8 @@ class TextEntropies:
     @property
     def per_token(self) -> np.ndarray:
         """float64 of shape (texts,), cross-entropy in nats per word; 0 for a text of no words."""
-        return self.nats / np.maximum(self.tokens, 1)
+        nats_per_token: np.ndarray = self.nats / np.maximum(self.tokens, 1)
+        return nats_per_token
 
     @property
     def perplexity(self) -> float:

@@ -19,6 +19,7 @@ from fsspec.utils import infer_compression
 from dana.core.artifacts import open_artifact
 from dana.core.config import require
 from dana.core.errors import ConfigError, DataError, PluginError
+from dana.core.extras import install_command
 from dana.core.rng import document_key
 from dana.core.schemas import (
     DOCUMENTS_PER_SHARD,
@@ -43,7 +44,7 @@ try:
     from datatrove.utils.word_tokenizers import WordTokenizer
 except ImportError as error:
     raise PluginError(
-        f"datatrove is not installed: pip install 'dana-lm[datatrove]' ({error})"
+        f"datatrove is not installed: {install_command('datatrove')} ({error})"
     ) from error
 
 __all__ = [
@@ -87,9 +88,7 @@ def check_compression(names: Iterable[str]) -> None:
     """
     for name in names:
         if name.endswith(".zst") and infer_compression(name) is None:
-            raise PluginError(
-                f"{name}: zstandard is not installed: pip install 'dana-lm[datatrove]'"
-            )
+            raise PluginError(f"{name}: zstandard is not installed: {install_command('datatrove')}")
 
 
 class RefuseEmpty(PipelineStep):  # type: ignore[misc]

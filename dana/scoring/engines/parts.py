@@ -135,7 +135,8 @@ class _DigestStream:
 
     def write(self, content: Any) -> int:
         self.digest.update(content)
-        return self._stream.write(content)
+        written: int = self._stream.write(content)
+        return written
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -17,6 +17,7 @@ import pandas as pd
 from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
 from dana.core.errors import DataError
+from dana.core.extras import install_command
 from dana.core.logging import get_logger
 from dana.core.registry import origin_of
 from dana.core.rng import derive_seed, generator
@@ -129,8 +130,9 @@ class AutoSelector(Selector):
         require(len(target) >= MIN_TARGET_UNITS, "target", f"{len(target)} units", allowed)
         if self._specs is WORDS:
             log.warning(
-                "selector  by words: vectors of %s need pip install 'dana-lm[offline]'",
+                "selector  by words: vectors of %s need %s",
                 self.context.encoder,
+                install_command("offline"),
             )
         texts = texts_to_compare(target, pool, self.gamma, seed)
         candidates = self._candidates(RememberedContext.from_context(self.context))

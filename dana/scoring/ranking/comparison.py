@@ -301,7 +301,8 @@ def choose_by_f1(rows: Sequence[Row]) -> str:
     """Choose by the paper's rule: the highest mean F1, then the highest AUROC, then by name."""
     by_name = sorted(rows, key=lambda row: row["name"])
     best = max(by_name, key=lambda row: (row["f1_mean"], row["auroc_mean"]))
-    return best["name"]
+    name: str = best["name"]
+    return name
 
 
 def within_one_error(replicates: Mapping[str, np.ndarray]) -> dict[str, bool]:
@@ -332,4 +333,5 @@ def choose_by_recall(rows: Sequence[Row]) -> str:
     """
     by_name = sorted((row for row in rows if row["tied"]), key=lambda row: row["name"])
     best = max(by_name, key=lambda row: (round(row["stability"] or 0.0, 2), row["recall"]))
-    return best["name"]
+    name: str = best["name"]
+    return name

@@ -112,7 +112,8 @@ def folds_of(groups: np.ndarray, count: int, seed: int) -> np.ndarray:
     for group in by_size:
         fold[group] = load.argmin()
         load[fold[group]] += sizes[group]
-    return fold[groups]
+    fold_of_unit: np.ndarray = fold[groups]
+    return fold_of_unit
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,8 @@ class Pieces:
 
     def means(self, scores: np.ndarray) -> np.ndarray:
         """Average scores of shape (units,) over the units of each piece; return shape (pieces,)."""
-        return np.bincount(self.of, weights=scores, minlength=len(self)) / self.lengths
+        means: np.ndarray = np.bincount(self.of, weights=scores, minlength=len(self)) / self.lengths
+        return means
 
 
 def pieces_of(units: Units, groups: np.ndarray, gamma: int) -> Pieces:

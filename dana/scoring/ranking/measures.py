@@ -133,7 +133,8 @@ def rank_correlation(first: np.ndarray, other: np.ndarray) -> float:
 
 def is_below_chance(row: Mapping[str, Any]) -> bool:
     """Return True if the interval of AUROC, from :func:`auroc_interval`, lies below a half."""
-    return row["auroc_high"] < CHANCE
+    high: float = row["auroc_high"]
+    return high < CHANCE
 
 
 def refuse_below_chance(name: str, row: Mapping[str, Any], allowed: bool) -> None:
@@ -291,7 +292,8 @@ def recalls(folds: Sequence[Fold], draws: tuple[np.ndarray, ...], budget: float)
         weights = target_counts[:, fold.rows]
         hits = hits + (weights * shares).sum(1)
         all_units = all_units + weights.sum(1)
-    return hits / np.maximum(all_units, 1e-300)
+    recall: np.ndarray = hits / np.maximum(all_units, 1e-300)
+    return recall
 
 
 def _thresholds(

@@ -99,7 +99,8 @@ class Step:
 
     def arguments(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings as JSON values, with each :class:`OutputOf` replaced by that step's output."""
-        return json.loads(canonical(_resolve(dict(self.settings), outputs)))
+        values: dict[str, Any] = json.loads(canonical(_resolve(dict(self.settings), outputs)))
+        return values
 
 
 def _cells_in(value: Any) -> Iterator[str]:

@@ -275,4 +275,6 @@ def document_scores(scores: Path, ids: list[str]) -> np.ndarray:
         float64 of shape (documents,); infinite for a document without units.
     """
     units = read_table(scores, ["doc_id", "score"]).to_pandas()
-    return units.groupby("doc_id")["score"].mean().reindex(ids, fill_value=np.inf).to_numpy()
+    means = units.groupby("doc_id")["score"].mean()
+    of_documents: np.ndarray = means.reindex(ids, fill_value=np.inf).to_numpy()
+    return of_documents

@@ -78,7 +78,7 @@ def plan_compare(settings: RunSettings) -> Run:
 
 def _tasks(settings: RunSettings) -> list[str]:
     """Return the tasks to compare on, by default the recipe's."""
-    tasks = settings.section("compare").tasks
+    tasks: list[str] = settings.section("compare").tasks
     if not tasks and settings.task:
         return [settings.task]
     return tasks

@@ -62,7 +62,8 @@ def open_chat(spec: str) -> ChatModel:
             "chat: must not have a key, as specs are saved; set an environment variable and"
             " key_env=NAME"
         )
-    return CHAT_MODELS.create(spec)
+    chat: ChatModel = CHAT_MODELS.create(spec)
+    return chat
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,8 @@ class ScriptedChat:
         for line in self._lines:
             fits = line.get("turn", len(prompts)) == len(prompts)
             if fits and any(line.get("contains", "") in prompt for prompt in prompts):
-                return line["reply"]
+                reply: str = line["reply"]
+                return reply
         raise DataError(f"{self.path}: no line matches turn {len(prompts)}: {prompts[-1][:80]!r}")
 
     @cached_property

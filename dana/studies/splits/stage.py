@@ -211,7 +211,8 @@ def _train_mask(outcome: np.ndarray, sides: Hashes, held_out: Sequence[np.ndarra
     for hashes, held_out_hashes in zip(sides, held_out, strict=True):
         is_held_out = pd.Series(hashes).isin(held_out_hashes).to_numpy()
         outcome[(outcome == Outcome.TRAIN) & is_held_out] = Outcome.HELD_OUT_ELSEWHERE
-    return outcome == Outcome.TRAIN
+    mask: np.ndarray = outcome == Outcome.TRAIN
+    return mask
 
 
 def _hash_at_rank(hashes: np.ndarray, rows: np.ndarray, rank: int) -> int:

@@ -17,6 +17,7 @@ import torch
 from dana.core.artifacts import Artifact, Draft, make, open_artifact, read_manifest, write_text
 from dana.core.device import find_device
 from dana.core.errors import ConfigError, DataError
+from dana.core.extras import install_command
 from dana.core.logging import get_logger, monitor
 from dana.core.rng import derive_seed, generator, torch_seed
 from dana.core.schemas import DOCUMENTS, Document, write_parts
@@ -212,7 +213,8 @@ def _lowest_within(
     """
     order = generator(settings.seed, "translation", "ties").permutation(score.size)
     order = order[np.argsort(score[order], kind="stable")]
-    return order[np.cumsum(tokens[order]) <= settings.share * tokens.sum()]
+    lowest: np.ndarray = order[np.cumsum(tokens[order]) <= settings.share * tokens.sum()]
+    return lowest
 
 
 def new_translator(tokenizer: Any, settings: TranslationSettings) -> LanguageModel:
@@ -336,7 +338,8 @@ def train_stage(
         save(state, step // steps)
         passes = history(records)
         log.info("translator %s: epoch %d, BLEU %.2f, loss %.4f", folder.name, *passes[-1].values())
-        return passes[-1]["epoch"] - best_pass(passes)["epoch"] >= settings.patience
+        epochs_since_best: int = passes[-1]["epoch"] - best_pass(passes)["epoch"]
+        return epochs_since_best >= settings.patience
 
     job = TrainingJob(
         "a new Marian",
@@ -366,7 +369,8 @@ def best_pass(passes: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def chosen_model(translator: Path) -> Path:
     """Return the folder of the model that a translator's artifact names; of a model, its own."""
-    return translator.parent / read_manifest(translator).get("model", translator.name)
+    name: str = read_manifest(translator).get("model", translator.name)
+    return translator.parent / name
 
 
 def translate_stage(
@@ -519,7 +523,7 @@ def _metrics() -> dict[str, Any]:
         from sacrebleu.metrics import BLEU, CHRF
     except ImportError as error:
         raise ConfigError(
-            "translation: needs sacrebleu: pip install 'dana-lm[translation]'"
+            f"translation: needs sacrebleu: {install_command('translation')}"
         ) from error
     return {"bleu": BLEU(), "chrf": CHRF()}
 

@@ -267,10 +267,12 @@ class Kind(ABC):
         texts = labels.size
         scorer = self.scorer(predictions, labels, metric)
         [scores] = scorer(np.ones((1, texts)))
+        with_all: np.ndarray = scores[:, None]
         if texts == 1:
-            return scores[:, None]
+            return with_all
         without = self.scores_without_each(predictions, labels, metric)
-        return scores[:, None] + (texts - 1) * (without.mean(1, keepdims=True) - without)
+        influences: np.ndarray = with_all + (texts - 1) * (without.mean(1, keepdims=True) - without)
+        return influences
 
     def scores_without_each(
         self, predictions: np.ndarray, labels: np.ndarray, metric: str
@@ -447,7 +449,9 @@ def balanced_weights(counts: np.ndarray) -> np.ndarray:
     counts = np.asarray(counts, dtype=np.float64)
     units = counts.sum(-1, keepdims=True)
     classes = (counts > 0).sum(-1, keepdims=True)
-    weights = np.divide(units, classes * counts, out=np.zeros_like(counts), where=counts > 0)
+    weights: np.ndarray = np.divide(
+        units, classes * counts, out=np.zeros_like(counts), where=counts > 0
+    )
     return weights.astype(np.float32)
 
 
@@ -476,7 +480,8 @@ def is_degenerate(predictions: np.ndarray, labels: np.ndarray) -> bool:
 def _count_outside_largest(classes: np.ndarray) -> np.int64:
     """Count the units outside the most frequent class."""
     _, counts = np.unique(classes, return_counts=True)
-    return classes.size - counts.max()
+    outside: np.int64 = classes.size - counts.max()
+    return outside
 
 
 def micro_f1(right: np.ndarray, positives: np.ndarray, actual: np.ndarray) -> np.ndarray:
@@ -490,7 +495,8 @@ def micro_f1(right: np.ndarray, positives: np.ndarray, actual: np.ndarray) -> np
     Returns:
         Scores in [0, 1] of shape (...).
     """
-    return 2 * right.sum(-1) / np.maximum(positives.sum(-1) + actual.sum(-1), 1)
+    f1: np.ndarray = 2 * right.sum(-1) / np.maximum(positives.sum(-1) + actual.sum(-1), 1)
+    return f1
 
 
 def macro_f1(right: np.ndarray, positives: np.ndarray, actual: np.ndarray) -> np.ndarray:
@@ -498,4 +504,5 @@ def macro_f1(right: np.ndarray, positives: np.ndarray, actual: np.ndarray) -> np
 
     The arguments are those of :func:`micro_f1`.
     """
-    return (2 * right / np.maximum(positives + actual, 1)).mean(-1)
+    f1: np.ndarray = (2 * right / np.maximum(positives + actual, 1)).mean(-1)
+    return f1

@@ -145,10 +145,11 @@ class Regression(Kind):
         }
 
     def outputs_from(self, table: Mapping[str, Any]) -> np.ndarray:
-        return table["prediction"].to_numpy()[:, None]
+        outputs: np.ndarray = table["prediction"].to_numpy()[:, None]
+        return outputs
 
     def labels_from(self, column: Any) -> np.ndarray:
-        values = column.to_numpy().astype(np.float64)
+        values: np.ndarray = column.to_numpy().astype(np.float64)
         if not np.isfinite(values).all():
             raise ValueError("a value that is not finite")
         return values
@@ -202,10 +203,14 @@ def _correlation(values: np.ndarray, other: np.ndarray, weights: np.ndarray) -> 
     other_variance = (weights * other_centred**2).sum(1)
     varies = (variance > 0) & (other_variance > 0)
     scale = np.sqrt(variance * other_variance)
-    return np.divide(covariance, scale, out=np.zeros_like(covariance), where=varies)
+    correlation: np.ndarray = np.divide(
+        covariance, scale, out=np.zeros_like(covariance), where=varies
+    )
+    return correlation
 
 
 def _centre(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Subtract the weighted mean of each draw."""
     means = (values * weights).sum(1, keepdims=True) / weights.sum(1, keepdims=True)
-    return values - means
+    centred: np.ndarray = values - means
+    return centred

@@ -44,7 +44,8 @@ class SingleLabel(Kind):
         return self.code(value)
 
     def decode(self, outputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        return outputs.argmax(1)
+        classes: np.ndarray = outputs.argmax(1)
+        return classes
 
     def scores(self, predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         return score_predictions(predictions, labels, len(self.labels))
@@ -68,7 +69,8 @@ class SingleLabel(Kind):
 
 def _accuracy(right: np.ndarray, positives: np.ndarray, actual: np.ndarray) -> np.ndarray:
     """Compute the share of right predictions, which is also micro-F1 with one label per text."""
-    return right.sum(-1) / actual.sum(-1)
+    accuracy: np.ndarray = right.sum(-1) / actual.sum(-1)
+    return accuracy
 
 
 def score_predictions(
@@ -85,9 +87,10 @@ def score_predictions(
         labels: int64 of shape (examples,).
         classes: Size of the full label set.
     """
-    return _module().compute(
+    scores: dict[str, float] = _module().compute(
         predictions=predictions, references=labels, labels=list(range(classes))
     )
+    return scores
 
 
 @cache

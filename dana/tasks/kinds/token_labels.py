@@ -68,7 +68,8 @@ class TokenLabels(Kind):
             and not any(map(str.isdigit, self.labels))
         )
         if is_code and 0 <= label < len(self.labels):
-            return label
+            code: int = label
+            return code
         return super().code(label)
 
     def decode(self, outputs: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -134,4 +135,5 @@ def _words_right(prediction: Sequence[int], label: Sequence[int]) -> tuple[int, 
 
 def _f1_of_spans(right: np.ndarray, both: np.ndarray) -> np.ndarray:
     """Compute F1 from the spans that are right, and those of predictions and labels together."""
-    return 2 * right / np.maximum(both, 1)
+    f1: np.ndarray = 2 * right / np.maximum(both, 1)
+    return f1

@@ -179,7 +179,8 @@ class MicroBatch:
 
     def losses(self, module: "torch.nn.Module") -> "Tensor":
         """Compute the losses in nats, one per coefficient; those of the labels come first."""
-        return module(**self.inputs, labels=self.labels)
+        losses: Tensor = module(**self.inputs, labels=self.labels)
+        return losses
 
 
 class Pass(NamedTuple):

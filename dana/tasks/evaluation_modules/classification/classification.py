@@ -7,7 +7,7 @@ from sklearn.metrics import accuracy_score, f1_score
 INTEGER = datasets.Value("int64")
 
 
-class Classification(evaluate.Metric):
+class Classification(evaluate.Metric):  # type: ignore[misc]
     """Accuracy, micro-F1 (which equals it) and macro-F1 of one label a text, the F1 over the full label set."""
 
     def _info(self) -> evaluate.MetricInfo:
