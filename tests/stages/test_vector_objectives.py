@@ -122,8 +122,11 @@ def test_a_killed_run_goes_on_to_the_same_bytes(base, inputs, tmp_path, settings
 
 
 @both
-def test_target_text_of_single_sentences_has_no_loss(base, inputs, tmp_path, settings):
-    pool, _, held_out = inputs
+def test_target_text_of_single_sentences_has_no_loss(
+    base, inputs, repository_texts, tmp_path, settings
+):
+    pool = inputs[0]
+    held_out = write_documents(tmp_path / "held out", repository_texts[20:60])
     target = write_documents(tmp_path / "target", ["A single sentence."] * 3)
     folder = adapt(base, (pool, target, held_out), tmp_path / "out", settings).path
     line = records(folder, "evaluation")[-1]
