@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks" / "evidence"
-MODULES = ("plan", "rows", "texts", "verdicts")
+MODULES = ("plan", "rows", "texts", "verdicts", "figure", "pages")
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +143,93 @@ def test_the_plan_finishes_each_adaptation_before_the_next(evidence):
     shared = {one.objective: tasks for one, tasks in planned if one.arm == plan.RANDOM}
     assert shared == {"position": ["rct_sample", "csabstruct"], "crops": ["agnews"]}
     assert len(planned) == plan.ADAPTATIONS * 5
+
+
+def test_the_worth_of_a_gain_is_written_only_where_the_base_was_measured_with_more(
+    evidence, results
+):
+    worth_text = evidence["verdicts"].worth_text
+    assert worth_text(results, "rct_sample", 0.7, 100) == "", "nothing beyond 100 labels"
+    better = [number < 60 for number in range(100)]
+    results.add("rct_sample", [base_row(better, size=200)])
+    assert worth_text(results, "rct_sample", 0.55, 100) == "41"
+    assert worth_text(results, "rct_sample", 0.7, 100) == "more than 100"
+    assert worth_text(results, "rct_sample", 0.5, 100) == ""
+
+
+def test_the_summary_has_the_scores_of_every_task_and_the_mean(evidence, results):
+    lines = evidence["pages"].summary(results).splitlines()
+    assert lines[0].startswith("| task | base | random text | chosen text | chosen - base |")
+    assert lines[2].startswith("| rct_sample | 0.500 | 0.500 | **0.710** | +0.210 (")
+    assert lines[3].startswith("| sst2 | 0.500 | not adapted: the pilot expects no gain |")
+    assert lines[4].startswith("| mean of 2 |")
+    assert "+0.105 (" in lines[4]
+
+
+def test_only_what_stands_between_the_marks_of_a_page_is_written(evidence):
+    pages = evidence["pages"]
+    page = f"before\n{pages.BEGIN}\nold\n{pages.END}\nafter\n"
+    written = pages.between_marks(page, "new")
+    assert written == f"before\n{pages.BEGIN}\nnew\n{pages.END}\nafter\n"
+    assert pages.between_marks(written, "new") == written
+    with pytest.raises(ValueError, match="substring not found"):
+        pages.between_marks("no marks", "new")
+
+
+def test_the_pages_say_what_the_committed_rows_say(evidence):
+    pages = evidence["pages"]
+    results = evidence["rows"].Results()
+    for name, text in (
+        ("README.md", pages.summary(results)),
+        ("docs/results/adaptation.md", pages.all_tables(results)),
+    ):
+        page = (pages.ROOT / name).read_text(encoding="utf-8")
+        assert page == pages.between_marks(page, text), (
+            f"{name}: python benchmarks evidence WORK --tables --write"
+        )
+
+
+def test_the_figure_has_a_row_for_each_task_and_size(evidence, results, tmp_path):
+    figure = evidence["figure"]
+    rows = figure.rows_of(results)
+    assert [row.name for row in rows] == ["rct_sample, 100", "sst2, 100"]
+    assert rows[0].note == "0.500 → 0.710"
+    assert rows[1].note == "0.500, the pilot chose to keep the base"
+    assert rows[0].gains["chosen"].mean == pytest.approx(0.21)
+    figure.draw(results, tmp_path / "figure.svg")
+    image = (tmp_path / "figure.svg").read_text(encoding="utf-8")
+    assert 'style="background: white' in image
+    assert "rct_sample, 100: 0.500 → 0.710" in image, "its text alternative"
+
+
+def test_predictions_of_pilots_are_compared_with_what_came(evidence, results):
+    verdicts = evidence["verdicts"]
+    assert verdicts.prediction_agreement(results, 100) is None
+    gains_of_tasks = {"csabstruct": (0.1, 0.02), "acl_arc": (0.05, -0.01), "agnews": (0.2, 0.01)}
+    for task, gains in gains_of_tasks.items():
+        trials = [
+            {"objective": objective, "gain": gain, "error": 0.01}
+            for objective, gain in zip(("position", "crops"), gains, strict=True)
+        ]
+        rows = [{"arm": "pilot", "choice": "position", "trials": trials}]
+        rows.append(base_row([number < 50 for number in range(100)]))
+        for objective, gain in zip(("position", "crops"), gains, strict=True):
+            right = [number < 50 + 100 * gain for number in range(100)]
+            rows.append(probe_row(right, "chosen", objective=objective))
+        results.add(task, rows)
+    assert verdicts.prediction_agreement(results, 100) == (pytest.approx(1.0), 6)
+    assert verdicts.agreement_text(results).endswith("1.00 with 100 labels (6 pairs).")
+
+
+def test_what_is_forgotten_is_told_by_other_tasks_and_by_documents_found(evidence, results):
+    base = [number < 50 for number in range(100)]
+    worse = [number < 40 for number in range(100)]
+    results.add("agnews", [base_row(base), probe_row(worse, "chosen for rct_sample")])
+    found = {"measure": "retrieval", "size": 1000, "model": "minilm"}
+    before = {"arm": "base", "index": 0, "steps": 0, "objective": "none", "mrr_10": 0.8}
+    after = {"arm": "chosen", "steps": 50, "objective": "position"}
+    rows = [{**after, "index": number, "mrr_10": 0.6 + number / 10} for number in (0, 1)]
+    results.add("rct_sample", [{**found, **row} for row in (before, *rows)])
+    [row] = evidence["verdicts"].forgetting_table(results)
+    assert row["agnews, 100"] == "-0.100"
+    assert row["finds documents of the pool, MRR@10"] == "0.800 → 0.650"

@@ -36,7 +36,7 @@ from plan import (
     variants,
 )
 from rows import Results
-from steps import adapted_rows, base_rows, pilot, run_folder, select, tuned_rows
+from steps import adapted_rows, base_rows, forgetting_rows, pilot, run_folder, select, tuned_rows
 from texts import prepare_pool, prepare_task
 
 from dana.finetuning.pilot import NONE
@@ -65,7 +65,7 @@ QUESTIONS = {
     "controls": Question(controls),
     "dsir": Question(rivals),
     "variants": Question(variants),
-    "forgetting": Question(forgetting),
+    "forgetting": Question(forgetting, forgetting_rows),
 }
 Rows = dict[str, list[dict[str, Any]]]
 

@@ -52,7 +52,9 @@ def summary(results: Results, size: int = SIZES[0]) -> str:
         row = {"task": task.name, "base": f"{base.accuracy:.3f}"}
         if chosen is not None and random is not None:
             row["random text"] = f"{random.accuracy:.3f}"
-            row["chosen text"] = f"**{chosen.accuracy:.3f}**"
+            row["chosen text"] = f"{chosen.accuracy:.3f}"
+            best = "chosen text" if chosen.accuracy > random.accuracy else "random text"
+            row[best] = f"**{row[best]}**"
             row["chosen - base"] = in_words(difference(chosen, base))
             row["chosen - random"] = in_words(difference(chosen, random))
             row["worth labels"] = worth_text(results, task.name, chosen.accuracy, size)

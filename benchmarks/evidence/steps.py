@@ -35,6 +35,8 @@ from plan import (
 from rows import encode_counts
 from texts import read_rows, write_rows
 
+from dana.core.artifacts import read_json
+from dana.core.files import slug
 from dana.corpus.units import sentences
 from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.pilot import NONE
@@ -48,10 +50,12 @@ from dana.finetuning.probe import (
 from dana.finetuning.settings import ProbeSettings
 from dana.models.folder import resolve_model
 from dana.stages.pilot import pilot_stage
-from dana.stages.probe import CHOOSING_DRAWS, group_numbers
+from dana.stages.probe import CHOOSING_DRAWS, RETRIEVAL_FILE, group_numbers, retrieval_stage
 from dana.tasks.examples import Example
 from dana.tasks.kinds.single_label import SingleLabel
 from dana.train.settings import AdaptSettings
+
+POOL = "pool"
 
 
 def dana(log: Path, *arguments: object) -> None:
@@ -284,6 +288,29 @@ def adapted_rows(
     model = adapt(work, adaptation)
     shutil.rmtree(Path(f"{model}-checkpoints"), ignore_errors=True)
     return {task: named(probe(work, task, model, SIZES), adaptation, task) for task in tasks}
+
+
+def forgetting_rows(
+    work: Path, adaptation: Adaptation, tasks: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Probe an adapted model on other tasks, and let it and the base find documents of the pool."""
+    found = adapted_rows(work, adaptation, tasks)
+    base = Adaptation(adaptation.task, BASE, NONE, 0, adaptation.model, 0)
+    found[adaptation.task] = [
+        *named([retrieval_row(work, adapt(work, adaptation))], adaptation, adaptation.task),
+        *named([retrieval_row(work, resolve_model(base.model))], base, base.task),
+    ]
+    return found
+
+
+def retrieval_row(work: Path, model: str | Path) -> dict[str, Any]:
+    """Measure how well a sentence of a held-out document of the pool finds the rest of it."""
+    texts = select(work, "", RANDOM) / "held_out"
+    out = work / "retrieval" / slug(str(model))
+    settings = ProbeSettings()
+    artifact = retrieval_stage(str(model), {POOL: str(texts)}, settings, out)
+    scores = read_json(artifact.path / RETRIEVAL_FILE)["texts"][POOL]
+    return {"measure": "retrieval", "size": scores.pop("documents"), **scores}
 
 
 def tuned_rows(

@@ -1,6 +1,6 @@
 """Answer the questions of the plan from the committed rows: differences, intervals, and what a gain is worth in labels.
 
-The interval and p are those of docs/design.md (statistics): a difference for each adaptation and test
+The interval and p are those of docs/statistics.md: a difference for each adaptation and test
 text, averaged over the draws of labels; U over adaptations plus T over texts. p is Holm's over tasks.
 """
 
@@ -39,6 +39,8 @@ from dana.core.statistics import ALPHA, TwoLevel, holm, two_level
 from dana.core.text_table import tabulate
 from dana.finetuning.pilot import NONE
 
+RETRIEVAL = "mrr_10"
+LEAST_PAIRS = 6  # of a correlation
 QUESTIONS = ((CHOSEN, RANDOM), (CHOSEN, BASE), (CHOSEN, DSIR))
 
 
@@ -319,9 +321,22 @@ def forgetting_table(results: Results) -> list[dict[str, str]]:
                 if base is not None and scores is not None:
                     gain = scores.accuracy - base.accuracy
                     row[f"{other}, {size}"] = f"{gain:+.3f}"
+        retrieval = retrieval_text(results, task.name)
+        if retrieval:
+            row["finds documents of the pool, MRR@10"] = retrieval
         if len(row) > 2:
             rows.append(row)
     return rows
+
+
+def retrieval_text(results: Results, task: str) -> str:
+    """Write how well the base and the adapted models find documents of the pool; empty if not measured."""
+    base = results.find(task, arm=BASE, measure="retrieval", model=MODEL)
+    adapted = results.find(task, arm=CHOSEN, measure="retrieval", model=MODEL, steps=STEPS)
+    if not base or not adapted:
+        return ""
+    after = np.mean([row[RETRIEVAL] for row in adapted])
+    return f"{base[0][RETRIEVAL]:.3f} → {after:.3f}"
 
 
 def in_numbers(scores: Sequence[Scores | None]) -> str:
@@ -357,7 +372,7 @@ def prediction_table(results: Results) -> list[dict[str, str]]:
 def prediction_agreement(results: Results, size: int) -> tuple[float, int] | None:
     """Return Spearman's correlation of the pilots' predictions with what came, and the number of pairs.
 
-    A pair is an objective on a task; None before there are three.
+    A pair is an objective on a task; None before there are six, also of objectives that were not chosen.
     """
     predictions = []
     outcomes = []
@@ -372,7 +387,7 @@ def prediction_agreement(results: Results, size: int) -> tuple[float, int] | Non
             if scores is not None:
                 predictions.append(trial["gain"])
                 outcomes.append(scores.accuracy - base.accuracy)
-    if len(predictions) < 3:
+    if len(predictions) < LEAST_PAIRS:
         return None
     return float(spearmanr(predictions, outcomes).statistic), len(predictions)
 
