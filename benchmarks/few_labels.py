@@ -29,7 +29,7 @@ from dana.core.text_table import tabulate
 from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.encoded_split import EncodedSplit
 from dana.finetuning.loop import run_seed
-from dana.finetuning.settings import FinetuneSettings
+from dana.finetuning.settings import FinetuneSettings, training_class
 from dana.models.folder import load_tokenizer, resolve_model
 from dana.stages.baselines import fit_tfidf
 from dana.tasks.card import load_card
@@ -126,7 +126,7 @@ def by_training(case: Case, method: str) -> np.ndarray:
     }
     precision = Precision(torch.device("cpu"), "bf16", False)
     _, result = run_seed(
-        case.model, inputs, card, preset, case.seed, precision, method=settings.training
+        case.model, inputs, card, preset, case.seed, precision, method=training_class(method)
     )
     return result.outputs.argmax(1)
 

@@ -12,12 +12,11 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from safetensors.torch import save_file
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, Trainer, TrainingArguments
+from transformers import BertConfig, BertForMaskedLM, Trainer, TrainingArguments
 
 from dana.core.errors import DanaError
 from dana.core.rng import torch_seed
 from dana.encoders.transformer import TransformerEncoder
-from dana.finetuning.encoded_split import EncodedSplit
 from dana.finetuning.loop import run_seed
 from dana.models.heads import SelectedLogits
 from dana.models.varlen import NAME, calls, register
@@ -233,17 +232,10 @@ def test_fp16_lowers_its_scale_until_steps_are_taken():
 def test_a_task_that_can_be_learnt_is_learnt(device, checkpoint, tmp_path, monkeypatch):
     monkeypatch.delenv("DANA_DATA", raising=False)
     toy_card = load_card(str(toy_task.write_task(tmp_path / "tasks")))
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    splits = read_splits(toy_card)
-    kind = toy_card.label_kind
-    encoded = {
-        name: EncodedSplit.with_labels(splits[name], tokenizer, 24, kind)
-        for name in ("train", "dev")
-    }
-    encoded["test"] = EncodedSplit.from_examples(splits["test"], tokenizer, 24)
+    encoded = toy_task.encode_splits(toy_card, checkpoint)
     precision = Precision(device, "bf16" if device.type == "cuda" else "no", False)
     _, result = run_seed(checkpoint, encoded, toy_card, toy_card.preset("quick"), 0, precision)
-    labels = [example.label for example in splits["test"]]
+    labels = [example.label for example in read_splits(toy_card)["test"]]
     assert (result.outputs.argmax(1) == labels).mean() > 0.9
 
 

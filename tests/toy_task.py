@@ -47,6 +47,23 @@ def write_task(folder: Path, **changes: Any) -> Path:
     return path
 
 
+def encode_splits(card: Any, checkpoint: str, max_tokens: int = 24) -> dict[str, Any]:
+    """The splits of a card, tokenised as for a fine-tuning: test without its labels."""
+    from transformers import AutoTokenizer
+
+    from dana.finetuning.encoded_split import EncodedSplit
+    from dana.tasks.examples import read_splits
+
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    examples = read_splits(card)
+    encoded = {
+        name: EncodedSplit.with_labels(examples[name], tokenizer, max_tokens, card.label_kind)
+        for name in ("train", "dev")
+    }
+    test = EncodedSplit.from_examples(examples["test"], tokenizer, max_tokens)
+    return {**encoded, "test": test}
+
+
 def write_split(folder: Path, split: str, examples: list[dict[str, Any]]) -> Path:
     """One split as JSONL."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dana.core.config import require
 from dana.core.rng import derive_seed, generator, torch_seed
-from dana.finetuning.loop import EVALUATION_TOKENS, SeedTraining
+from dana.finetuning.loop import SeedTraining, passes_of
 from dana.models.classifier import Classifier, new_linear_classifier
 from dana.tasks.card import TaskCard
 from dana.tasks.kinds.base import Kind
@@ -133,13 +133,10 @@ class ContrastiveTraining(SeedTraining):
         """Encode the training texts, in their order."""
         self.classifier.eval()
         device = self.precision.device
-        lengths = self.train.lengths
-        size = max(1, EVALUATION_TOKENS // int(lengths.max()))
-        by_length = np.argsort(lengths, kind="stable")
-        vectors: np.ndarray = np.empty((lengths.size, self.classifier.out.in_features))
-        for start in range(0, lengths.size, size):
+        texts = len(self.train.tokens)
+        vectors: np.ndarray = np.empty((texts, self.classifier.out.in_features))
+        for rows in passes_of(self.train):
             self.calls.check_in()
-            rows = by_length[start : start + size]
             with self.precision.autocast():
                 encoded = self.classifier.vectors(*self.train.batch(rows, device))
             vectors[rows] = encoded.float().cpu().numpy()

@@ -276,6 +276,18 @@ def order(split: EncodedSplit, size: int, seed: int, epoch: int) -> list[np.ndar
     return batches_by_length(split.lengths, size, generator(seed, "finetune", "order", epoch))
 
 
+def passes_of(split: EncodedSplit) -> Iterator[np.ndarray]:
+    """Yield the rows of each forward pass of an evaluation, the longest first."""
+    lengths = split.lengths
+    longest_first = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < longest_first.size:
+        longest = int(lengths[longest_first[start]])
+        count = max(1, EVALUATION_TOKENS // longest)
+        yield longest_first[start : start + count]
+        start += count
+
+
 @torch.no_grad()
 def predict(
     classifier: Classifier,
@@ -294,19 +306,12 @@ def predict(
         check_in: Called before every batch.
     """
     classifier.eval()
-    lengths = split.lengths
-    longest_first = np.argsort(-lengths, kind="stable")
     outputs = np.zeros((int(split.sizes.sum()), len(kind.outputs)), dtype=np.float32)
-    start = 0
-    while start < longest_first.size:
+    for rows in passes_of(split):
         check_in()
-        longest = int(lengths[longest_first[start]])
-        count = max(1, EVALUATION_TOKENS // longest)
-        rows = longest_first[start : start + count]
         with precision.autocast():
             logits = classifier(*split.batch(rows, precision.device))
         outputs[split.units(rows)] = kind.activate(logits.float()).cpu().numpy()
-        start += rows.size
     if not np.isfinite(outputs).all():
         raise ArtifactError(
             "the model's outputs are not finite: its weights are damaged (copy them again), or "

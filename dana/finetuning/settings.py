@@ -1,7 +1,6 @@
 """Define the settings of a fine-tuning, a preset of the task card and values that override it, and of the probe."""
 
 from dataclasses import asdict, field, fields, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
@@ -19,6 +18,7 @@ from dana.core.settings import (
     load,
     settings_model,
 )
+from dana.core.studies import load_object
 from dana.tasks.settings import AUTO, BALANCED, EVALUATE, POOLINGS, Preset, Seeds
 
 if TYPE_CHECKING:
@@ -36,6 +36,12 @@ BASE_WIDTH, BASE_RATE = 768, 3e-5  # of BERT-base, whose first token is trained 
 MOST_RATE = 1e-3
 NO_WEIGHT = "none"
 CLASS_WEIGHTS = (BALANCED, NO_WEIGHT)
+
+
+def training_class(method: str) -> "type[SeedTraining]":
+    """Return the class that trains a seed by one of :data:`METHODS`."""
+    found: type[SeedTraining] = load_object(METHODS[method])
+    return found
 
 
 def rate_of_width(width: int) -> float:
@@ -149,17 +155,10 @@ class FinetuneSettings:
                 **asdict(preset),
                 "max_tokens": min(preset.max_tokens, positions_of(config)),
                 **entry,
-                **self.training.auto_preset,
+                **training_class(self.method).auto_preset,
             }
             preset = load(Preset, values, origin="config.json of the checkpoint: dana")
         return replace(preset, **self._overrides())
-
-    @property
-    def training(self) -> "type[SeedTraining]":
-        """The class that trains a seed."""
-        module, _, name = METHODS[self.method].partition(":")
-        found: type[SeedTraining] = getattr(import_module(module), name)
-        return found
 
     def fields_of(self, card: "TaskCard") -> "TaskCard":
         """Return the card with the overridden names of fields."""

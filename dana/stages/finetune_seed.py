@@ -37,7 +37,7 @@ from dana.finetuning.encoded_split import MOST_WINDOWS, EncodedSplit
 from dana.finetuning.loop import Callbacks, SeedTraining, run_seed
 from dana.finetuning.results import SeedResult, read_results, summarise, write_result
 from dana.finetuning.saved import write_model
-from dana.finetuning.settings import WHOLE, FinetuneSettings, checkpoint_entry
+from dana.finetuning.settings import WHOLE, FinetuneSettings, checkpoint_entry, training_class
 from dana.models.classifier import Classifier, mean_head_origin
 from dana.models.folder import load_tokenizer, model_identity, model_name
 from dana.models.language_model import check_length
@@ -78,7 +78,6 @@ class Finetuning:
         markers: Marks before the entities, where texts are pooled at them.
         windows: ``mean``, where longer texts are read in windows; else None.
         method: Name of the way of training.
-        training: Its class.
         max_train: Number of training texts; None for all.
         data: Folder of the card's data.
         fold: The fold that is tested; None for a task without folds.
@@ -93,7 +92,6 @@ class Finetuning:
     markers: tuple[str, ...]
     windows: str | None
     method: str
-    training: type[SeedTraining]
     max_train: int | None
     data: str | None
     fold: int | None
@@ -123,7 +121,7 @@ class Finetuning:
         preset = settings.resolve(task, config)
         preset, markers = _choose_pooling(settings, preset, task, data)
         check_length(config, preset.max_tokens)
-        settings.training.check_task(task, preset)
+        training_class(settings.method).check_task(task, preset)
         if settings.windows is not None:
             _check_windows(settings.windows, task, markers)
         return cls(
@@ -135,12 +133,16 @@ class Finetuning:
             markers,
             settings.windows,
             settings.method,
-            settings.training,
             settings.max_train,
             data,
             fold,
             RawFiles(out),
         )
+
+    @property
+    def training(self) -> type[SeedTraining]:
+        """The class that trains a seed."""
+        return training_class(self.method)
 
     @cached_property
     def origin(self) -> dict[str, Any]:

@@ -787,13 +787,7 @@ def _gate_step(
         "settings": without_pilot(arm.adapt),
         "out": folder_of_fold(Path(settings.out), index) / "arms" / arm.name / "gate",
     }
-    return Step(
-        f"gate/{arm.name}{suffix(index)}",
-        "dana.stages.gate:gate_stage",
-        arguments,
-        (f"texts{suffix(fold)}",),
-        {"arm": arm.name},
-    )
+    return _step_of_arm("gate", "dana.stages.gate:gate_stage", arguments, arm, index, fold)
 
 
 def _adapt_step(
@@ -821,13 +815,15 @@ def _adapt_step(
         arguments["pilot"] = OutputOf(pilot_name(settings, index))
     if without_pilot(arm.adapt).make_objective().cuts_sentences:
         arguments["language"] = settings.selection.language
-    return Step(
-        f"adapt/{arm.name}{ending}",
-        stage,
-        arguments,
-        (f"texts{suffix(fold)}",),
-        {"arm": arm.name},
-    )
+    return _step_of_arm("adapt", stage, arguments, arm, index, fold)
+
+
+def _step_of_arm(
+    verb: str, stage: str, arguments: dict[str, Any], arm: Arm, index: int, fold: int
+) -> Step:
+    """Make a step of an arm and adaptation, after the texts of a fold are read."""
+    name = f"{verb}/{arm.name}{suffix(index)}"
+    return Step(name, stage, arguments, (f"texts{suffix(fold)}",), {"arm": arm.name})
 
 
 def read_texts(settings: RunSettings) -> Artifact:

@@ -11,7 +11,6 @@ from transformers import AutoTokenizer
 
 from dana.core.errors import ConfigError
 from dana.finetuning.contrastive import ContrastiveTraining, pair_loss
-from dana.finetuning.encoded_split import EncodedSplit
 from dana.finetuning.loop import Callbacks, run_seed
 from dana.finetuning.saved import open_classifier, save_classifier
 from dana.finetuning.settings import FinetuneSettings
@@ -21,6 +20,7 @@ from dana.tasks.examples import read_splits
 from dana.tasks.kinds.single_label import SingleLabel
 from dana.tasks.settings import Preset
 from dana.train.execution import Precision
+from tests.toy_task import encode_splits
 
 FLOAT32 = Precision(torch.device("cpu"), "no", False)
 PRESET = Preset(
@@ -30,14 +30,7 @@ PRESET = Preset(
 
 @pytest.fixture
 def splits(toy_card, checkpoint):
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    examples = read_splits(toy_card)
-    kind = toy_card.label_kind
-    encoded = {
-        name: EncodedSplit.with_labels(examples[name], tokenizer, 24, kind)
-        for name in ("train", "dev")
-    }
-    return {**encoded, "test": EncodedSplit.from_examples(examples["test"], tokenizer, 24)}
+    return encode_splits(toy_card, checkpoint)
 
 
 @pytest.fixture

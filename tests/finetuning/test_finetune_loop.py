@@ -28,6 +28,7 @@ from dana.tasks.tables import collapse_warning, data_warnings
 from dana.train.execution import Precision
 from dana.train.half_weights import HalfWeights
 from dana.train.supervised import train_supervised
+from tests.toy_task import encode_splits
 
 KIND = SingleLabel.from_count(3)
 FLOAT32 = Precision(torch.device("cpu"), "no", False)
@@ -36,13 +37,7 @@ HALF = Precision(torch.device("cpu"), "bf16", False)
 
 @pytest.fixture
 def splits(toy_card, checkpoint):
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    splits, kind = read_splits(toy_card), toy_card.label_kind
-    labels = {
-        name: EncodedSplit.with_labels(splits[name], tokenizer, 24, kind)
-        for name in ("train", "dev")
-    }
-    return {**labels, "test": EncodedSplit.from_examples(splits["test"], tokenizer, 24)}
+    return encode_splits(toy_card, checkpoint)
 
 
 @pytest.fixture
