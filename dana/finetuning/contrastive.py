@@ -39,6 +39,11 @@ class ContrastiveTraining(SeedTraining):
     }
 
     @classmethod
+    def trains(cls, kind: Kind) -> bool:
+        """Return whether each text has one class of several, which tells the pairs."""
+        return isinstance(kind, SingleLabel) and len(kind.outputs) > 1
+
+    @classmethod
     def check_task(cls, card: TaskCard, preset: Preset) -> None:
         """Refuse a task whose texts do not have one class each, and a pooling of one token.
 
@@ -46,7 +51,7 @@ class ContrastiveTraining(SeedTraining):
             ConfigError: Says why.
         """
         left_out = f"left out for kind={card.kind}: pairs are told by the one class of each text"
-        require(isinstance(card.label_kind, SingleLabel), "method", "contrastive", left_out)
+        require(cls.trains(card.label_kind), "method", "contrastive", left_out)
         require(preset.pooling != "cls", "pooling", preset.pooling, "mean or markers")
 
     @classmethod

@@ -133,6 +133,11 @@ class SeedTraining:
     auto_preset: ClassVar[Mapping[str, Any]] = {}  # what it changes in the preset ``auto``
 
     @classmethod
+    def trains(cls, kind: Kind) -> bool:
+        """Return whether the method can train for labels of a kind; this one can for all."""
+        return True
+
+    @classmethod
     def check_task(cls, card: TaskCard, preset: Preset) -> None:
         """Refuse a task, or a pooling, that the method cannot train; this one trains all.
 

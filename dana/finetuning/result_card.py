@@ -121,11 +121,12 @@ POOL_TERMS = "It was trained further on text of the pool that recipe.yaml names,
 
 
 def candidate_words(kind: str, has_labels: bool = True) -> str:
-    """Say in words what a candidate is, by its kind: ``tfidf``, ``vectors-base``, ``finetuned-dana``."""
+    """Say in words what a candidate is, by its kind: ``tfidf``, ``vectors-base``, ``contrastive-dana``."""
     form, _, arm = kind.partition("-")
     linear = "logistic regression" if has_labels else "ridge regression"
     model = BASE if arm == "base" else ADAPTED
-    return FORMS[form].format(tfidf=f"TF-IDF with {linear}", model=model, linear=linear)
+    words = FORMS.get(form, f"{{model}}, fine-tuned ({form})")
+    return words.format(tfidf=f"TF-IDF with {linear}", model=model, linear=linear)
 
 
 def metric_words(metric: str) -> str:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 
 WINDOWS = ("mean",)
+OF_TEXTS = ("max_train", "text_field", "label_field", "id_field", "class_weight")
+OF_LENGTH = ("max_tokens", "windows")
 WHOLE = "whole"
 METHODS = {  # of fine-tuning; another is a subclass of SeedTraining and a line here
     WHOLE: "dana.finetuning.loop:SeedTraining",
@@ -132,6 +134,15 @@ class FinetuneSettings:
 
     def __post_init__(self) -> None:
         replace(Preset(), **self._overrides())
+
+    def of_texts(self) -> "FinetuneSettings":
+        """Return the settings that say which texts are read and how classes weigh, all others by default."""
+        return FinetuneSettings(**{name: getattr(self, name) for name in OF_TEXTS})
+
+    def by_method(self, method: str) -> "FinetuneSettings":
+        """Return the settings of another method: it reads the same texts, and its hyper-parameters are its own."""
+        lengths = {name: getattr(self, name) for name in OF_LENGTH}
+        return replace(self.of_texts(), method=method, **lengths)
 
     def resolve(self, card: "TaskCard", config: Any) -> Preset:
         """Return the card's preset, under ``auto`` with the values of the checkpoint, and with the overrides.

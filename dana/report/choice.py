@@ -15,10 +15,10 @@ FORMS = {
 
 
 def candidate_name(kind: str) -> str:
-    """Name a candidate in words, by its kind: ``tfidf``, ``vectors-base``, ``finetuned-dana``."""
+    """Name a candidate in words, by its kind: ``tfidf``, ``vectors-base``, ``contrastive-dana``."""
     form, _, arm = kind.partition("-")
     model = "the model as it was" if arm == "base" else "the adapted model"
-    return FORMS.get(form, kind).format(model)
+    return FORMS.get(form, f"{{}}, fine-tuned ({form})").format(model)
 
 
 def choice_note(choice: dict[str, Any], folder: str) -> str:

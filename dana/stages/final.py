@@ -335,6 +335,8 @@ def _publish_model(  # noqa: PLR0913, the parts of one call of final_stage
     folds: int,
 ) -> None:
     """Make the winner and put it into ``OUT/model``, unless that holds it, or what more candidates were chosen from."""
+    if "method" in winner:
+        settings = settings.by_method(winner["method"])
     target = out / MODEL
     windows = winner.get("windows")
     depends_on = {

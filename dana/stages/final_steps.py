@@ -11,16 +11,19 @@ from typing import Any
 
 from dana.core.config import require
 from dana.core.schemas import FINAL
+from dana.finetuning.settings import training_class
 from dana.report.run import is_control
 from dana.stages.arms import Arm
-from dana.stages.probe_steps import is_per_word
+from dana.stages.probe_steps import is_per_word, is_written_later
 from dana.stages.settings import RunSettings
 from dana.stages.steps.step import OutputOf, Step
+from dana.tasks.card import load_card
 
 TFIDF = "tfidf"
 OF_PROBE = ("windows", "class_weight")  # options of a candidate, if they are set
 VECTORS = "vectors"
 FINETUNED = "finetuned"
+CANDIDATE = "candidate"  # fine-tuned in another way than the arms that the run compares
 ENCODER = "encoder"
 BASE = "base"
 STAGE = "dana.stages.final:final_stage"
@@ -51,6 +54,25 @@ def arm_of_encoder(arms: Sequence[Arm]) -> Arm | None:
     return min(adapted, key=lambda arm: arm.name != "dana", default=None)
 
 
+def names_of_models(arm: Arm | None) -> list[str]:
+    """Return the names of the models that candidates are made of: the base, and the arm of the encoder."""
+    return [BASE] if arm is None else [BASE, arm.name]
+
+
+def methods_tried(settings: RunSettings, card: str) -> list[str]:
+    """Return the ways of fine-tuning that are tried beside that of the arms, without those that cannot train a task.
+
+    Args:
+        settings: Settings of the run.
+        card: The task's card; one that a step will write has one label a text.
+    """
+    methods = [method for method in settings.candidates if method != settings.finetune.method]
+    if is_written_later(card):
+        return methods
+    kind = load_card(card).label_kind
+    return [method for method in methods if training_class(method).trains(kind)]
+
+
 def with_final(
     steps: Sequence[Step],
     settings: RunSettings,
@@ -78,7 +100,7 @@ def with_final(
     adapted = ""
     if arm is not None:
         adapted = of_all_texts[-1].name if of_all_texts else f"adapt/{arm.name}"
-    candidates = _candidates(steps, task, arm, adapted)
+    candidates = _candidates(steps, settings, task, arm, adapted)
     if quick:
         candidates = {kind: one for kind, one in candidates.items() if one["form"] != FINETUNED}
     last_steps = {kind: candidate.pop("last") for kind, candidate in candidates.items()}
@@ -105,49 +127,77 @@ def with_final(
 
 
 def _candidates(
-    steps: Sequence[Step], task: str, arm: Arm | None, adapted: str
+    steps: Sequence[Step], settings: RunSettings, task: str, arm: Arm | None, adapted: str
 ) -> dict[str, dict[str, Any]]:
     """Describe the candidates that the steps of a run test, the cheapest first.
 
     Returns:
-        For each its ``form``, ``model``, of an adapted one its ``base``, ``windows`` where it reads
-        longer texts in windows, the ``outputs`` with its predictions, each with the index of its
-        adaptation or fold, and the name of the ``last`` step
-        that makes one of these.
+        The description of each by its kind; see :func:`_candidate`.
     """
-    forms = [(TFIDF, TFIDF, "", f"baselines/{task}")]
-    models = {BASE: BASE} | ({} if arm is None else {arm.name: adapted})
-    for form, first in ((VECTORS, "probe"), (FINETUNED, "finetune")):
-        for name, model in models.items():
-            forms.append((f"{form}-{name}", form, model, f"{first}/{task}/{name}"))
+    # The name of each family, its form, and the first parts of the names of its steps.
+    families = [
+        (VECTORS, VECTORS, f"probe/{task}"),
+        *((method, FINETUNED, f"{CANDIDATE}/{method}") for method in settings.candidates),
+        (FINETUNED, FINETUNED, f"finetune/{task}"),
+    ]
     found = {}
-    for kind, form, model, start in forms:
-        makers = [step for step in steps if _is_of(step.name, start)]
-        if form == TFIDF:
-            makers = [step for step in makers if TFIDF in step.settings["names"]]
-        if not makers:
-            continue
-        # The probe of the base may read it as it was named, before a step prepares it.
-        read = makers[0].settings["model"] if model == BASE else OutputOf(model)
-        outputs = [[_index_of(step.name, start), OutputOf(step.name)] for step in makers]
-        candidate: dict[str, Any] = {
-            "kind": kind,
-            "form": form,
-            "model": read if model else None,
-            "outputs": outputs,
-            "last": makers[-1].name,
-        }
-        if model and model != BASE:
-            candidate["base"] = OutputOf(BASE)
-        for option in OF_PROBE:
-            value = getattr(makers[0].settings.get("settings"), option, None)
-            if value is not None and (form == VECTORS or option == "windows"):
-                candidate[option] = value
-        rates = [step.settings.get("rate") for step in makers]
-        if rates[0] is not None:
-            candidate["rate"] = rates[0]
-        found[kind] = candidate
+    makers = [step for step in steps if _is_of(step.name, f"baselines/{task}")]
+    makers = [step for step in makers if TFIDF in step.settings["names"]]
+    if makers:
+        found[TFIDF] = _candidate(TFIDF, TFIDF, makers, f"baselines/{task}", None)
+    for family, form, first in families:
+        for name in names_of_models(arm):
+            start = f"{first}/{name}"
+            makers = [step for step in steps if _is_of(step.name, start)]
+            if not makers:
+                continue
+            model = OutputOf(adapted)
+            if name == BASE:
+                # The probe of the base may read it as it was named, before a step prepares it.
+                model = makers[0].settings["model"]
+            kind = f"{family}-{name}"
+            found[kind] = _candidate(kind, form, makers, start, model)
+            if name != BASE:
+                found[kind]["base"] = OutputOf(BASE)
+            if form == FINETUNED and family != FINETUNED:
+                found[kind]["method"] = family
     return found
+
+
+def _candidate(
+    kind: str, form: str, makers: Sequence[Step], start: str, model: Any
+) -> dict[str, Any]:
+    """Describe a candidate.
+
+    Args:
+        kind: Its name.
+        form: ``tfidf``, ``vectors`` or ``finetuned``.
+        makers: The steps that test it.
+        start: First parts of their names.
+        model: What it is made of; None for TF-IDF.
+
+    Returns:
+        Its ``kind``, ``form`` and ``model``, ``windows`` where it reads longer texts in windows, the
+        ``outputs`` with its predictions, each with the index of its adaptation or fold, and the
+        name of the ``last`` step that makes one of these. :func:`_candidates` adds the ``base`` of
+        an adapted one, and the ``method`` of fine-tuning where it is not that of the arms.
+    """
+    candidate: dict[str, Any] = {
+        "kind": kind,
+        "form": form,
+        "model": model,
+        "outputs": [[_index_of(step.name, start), OutputOf(step.name)] for step in makers],
+        "last": makers[-1].name,
+    }
+    settings = makers[0].settings.get("settings")
+    for option in OF_PROBE:
+        value = getattr(settings, option, None)
+        if value is not None and (form == VECTORS or option == "windows"):
+            candidate[option] = value
+    rate = makers[0].settings.get("rate")
+    if rate is not None:
+        candidate["rate"] = rate
+    return candidate
 
 
 def _is_of(name: str, start: str) -> bool:

@@ -15,6 +15,7 @@ from dana.core.config import require
 from dana.core.schemas import FINAL, NESTED
 from dana.finetuning.settings import FinetuneSettings
 from dana.stages.join import seed_folder, unit_folder
+from dana.stages.probe_steps import is_written_later
 from dana.stages.settings import RunSettings
 from dana.stages.steps.run import Run
 from dana.stages.steps.step import OutputOf, Step
@@ -24,6 +25,7 @@ from dana.tasks.examples import fold_count
 from dana.tasks.settings import AUTO
 from dana.train.execution import Precision, refuse_precision
 
+FINETUNE = "finetune"
 SEED_STAGE = "dana.stages.finetune_seed:seed_stage"
 RATE_STAGE = "dana.stages.finetune_seed:rate_stage"
 MODEL_STAGE = "dana.stages.finetune_seed:model_stage"
@@ -42,6 +44,7 @@ class TaskRun:
         name: ``TASK/ARM``, the middle of the names of its steps.
         data: Folder of the card's data.
         labels: Columns of the table of results.
+        first: First part of the names of its steps.
     """
 
     model: str | OutputOf
@@ -51,6 +54,7 @@ class TaskRun:
     name: str
     data: str | None = None
     labels: Mapping[str, str] | None = None
+    first: str = FINETUNE
 
     def steps(
         self, index: int, seeds: Iterable[int], has_folds: bool, is_repeated: bool = True
@@ -78,7 +82,7 @@ class TaskRun:
             shared["rate"] = OutputOf(f"rate/{name}")
         steps = [
             Step(
-                f"finetune/{name}/seed-{seed}",
+                f"{self.first}/{name}/seed-{seed}",
                 SEED_STAGE,
                 {**shared, "seed": seed, "out": seed_folder(self.out, index, seed)},
                 labels=self.labels or {},
@@ -103,7 +107,7 @@ def _finds_rate(card: str, settings: FinetuneSettings) -> bool:
     """Return whether the learning rate is ``auto``, by the settings or by the card's preset."""
     if settings.learning_rate is not None:
         return settings.learning_rate == AUTO
-    if card.endswith(".yaml") and not Path(card).is_file():  # another step writes it
+    if is_written_later(card):
         return False
     return load_card(card).preset(settings.preset).learning_rate == AUTO
 
@@ -139,14 +143,10 @@ def baseline_step(
     settings: RunSettings, name: str, card: str, folds: int | None, after: tuple[str, ...] = ()
 ) -> Step:
     """Make the step ``baselines/TASK`` of the baselines of a task, tested on its first folds, or on its test texts."""
-    texts = {
-        name: getattr(settings.finetune, name)
-        for name in ("max_train", "text_field", "label_field", "id_field", "class_weight")
-    }
     arguments = {
         "card": card,
         "out": Path(settings.out) / "baselines" / name,
-        "settings": FinetuneSettings(**texts),
+        "settings": settings.finetune.of_texts(),
     }
     arguments |= {
         "names": settings.baseline_names,

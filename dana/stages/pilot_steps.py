@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from dana.core.errors import ConfigError
-from dana.finetuning.settings import FinetuneSettings
 from dana.report.run import is_control
 from dana.stages.arms import Arm
 from dana.stages.finetune_steps import WHOLE, folder_of_fold, suffix
-from dana.stages.probe_steps import OF_TEXTS, is_per_word
+from dana.stages.probe_steps import is_per_word
 from dana.stages.settings import RunSettings
 from dana.stages.steps.step import OutputOf, Step
 from dana.stages.texts import held_out_folders
@@ -79,7 +78,6 @@ def _pilot_step(
 ) -> Step:
     """Make the step of a pilot on the text of one arm; see :func:`pilot_steps`."""
     out = Path(settings.out)
-    texts = {name: getattr(settings.finetune, name) for name in OF_TEXTS}
     tested = index if card in folds else None
     if card in folds and index == WHOLE:
         tested = folds[card]  # no text has this number
@@ -92,7 +90,7 @@ def _pilot_step(
         "settings": arm.adapt,
         "card": card,
         "out": folder_of_fold(out, index) / PILOT,
-        "texts": FinetuneSettings(**texts),
+        "texts": settings.finetune.of_texts(),
         "data": settings.data,
         "fold": tested,
         "language": settings.selection.language,

@@ -25,6 +25,7 @@ KINDS = {
     "retrieval": "searching by vectors",
     "rate": "finding learning rates",
     "finetune": "fine-tuning",
+    "candidate": "fine-tuning in other ways",
     "model": "writing classifiers",
     "look": "looking at the results",
 }

@@ -4,14 +4,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from dana.finetuning.settings import FinetuneSettings
 from dana.stages.settings import RunSettings
 from dana.stages.steps.step import OutputOf, Step
 from dana.tasks.card import load_card
 
 PROBE = "probe"
 RETRIEVAL = "retrieval"
-OF_TEXTS = ("max_train", "text_field", "label_field", "id_field", "class_weight")
 
 
 def probe_step(
@@ -35,13 +33,12 @@ def probe_step(
         fold: Fold that is tested, of a card with folds.
     """
     ending = "" if index is None else f"/{index}"
-    texts = {name: getattr(settings.finetune, name) for name in OF_TEXTS}
     arguments = {
         "model": model,
         "card": card,
         "settings": settings.probe,
         "out": Path(settings.out) / PROBE / task / arm / str(index or 0),
-        "texts": FinetuneSettings(**texts),
+        "texts": settings.finetune.of_texts(),
         "data": settings.data,
         "fold": fold,
     }
@@ -145,8 +142,13 @@ def is_probed(settings: RunSettings, card: str) -> bool:
     return settings.probe.enabled and not is_per_word(card)
 
 
+def is_written_later(card: str) -> bool:
+    """Return whether a step will write a card."""
+    return card.endswith(".yaml") and not Path(card).is_file()
+
+
 def is_per_word(card: str) -> bool:
     """Return whether each word of a task has a label; of a card that a step will write, it has not."""
-    if card.endswith(".yaml") and not Path(card).is_file():
+    if is_written_later(card):
         return False
     return load_card(card).label_kind.per_word

@@ -21,7 +21,14 @@ from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.arms import Arm
-from dana.stages.final_steps import arm_of_encoder, check_final, with_final
+from dana.stages.final_steps import (
+    CANDIDATE,
+    arm_of_encoder,
+    check_final,
+    methods_tried,
+    names_of_models,
+    with_final,
+)
 from dana.stages.finetune_steps import (
     WHOLE,
     TaskRun,
@@ -354,6 +361,9 @@ def _steps(
             steps = list(_adaptation_steps(plan, index, quick))
             steps_with_results += [step.name for step in steps if step.name.startswith("loss/")]
             yield from steps
+        if settings.final and not quick:
+            for index in block:
+                yield from _candidate_steps(plan, index)
         for index in block:
             tunings = list(_finetune_steps(plan, index, quick))
             steps_with_results += [step.name for step in tunings]
@@ -561,6 +571,31 @@ def _finetune_steps(plan: _Plan, index: int, quick: bool) -> Iterator[Step]:
                 labels={"task": task, "arm": arm},
             )
             yield from tuning.steps(index, seeds, has_folds=card in plan.folds)
+
+
+def _candidate_steps(plan: _Plan, index: int) -> Iterator[Step]:
+    """Yield the steps that fine-tune the base and the adapted model in other ways, for the choice at the end.
+
+    Args:
+        plan: What all adaptations have in common.
+        index: Index of the adaptation.
+    """
+    settings = plan.settings
+    [card] = plan.cards.values()  # check_final refuses a run with more than one
+    arms = _arms_to_run(settings, quick=False)
+    models = plan.models(arms, index)
+    for method in methods_tried(settings, card):
+        for name in names_of_models(arm_of_encoder(arms)):
+            candidate = TaskRun(
+                model=OutputOf(models[name]),
+                card=card,
+                settings=settings.finetune.by_method(method),
+                out=Path(settings.out) / CANDIDATE / method / name,
+                name=f"{method}/{name}",
+                data=settings.data,
+                first=CANDIDATE,
+            )
+            yield from candidate.steps(index, [index], has_folds=card in plan.folds)
 
 
 def _has_no_labels(settings: RunSettings) -> bool:

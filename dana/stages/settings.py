@@ -24,8 +24,8 @@ from dana.core.settings import (
 from dana.core.storage import check_url, is_url
 from dana.core.studies import load_parts, missing_studies
 from dana.corpus.inputs import Inputs
+from dana.finetuning.settings import METHODS, ProbeSettings
 from dana.finetuning.settings import FinetuneSettings as FinetuneSettings
-from dana.finetuning.settings import ProbeSettings
 from dana.scoring.settings import RankSettings, Selection
 from dana.stages.arms import Arm, parse_arms
 from dana.tasks.finder import add_to_task_path
@@ -129,6 +129,10 @@ class RunSettings:
     final: Bool = False
     """End in a model: the best of what the run tests, fitted to all labelled texts, in OUT/model, and
     the adapted encoder in OUT/encoder. dana init turns it on."""
+    candidates: list[str] = field(default_factory=lambda: ["contrastive"])
+    """Ways of fine-tuning that are tried for the model at the end beside `finetune.method`, of the base
+    and of the adapted model, one seed a fold: contrastive, where each text has one label; empty for
+    none. Each has its own hyper-parameters."""
     jobs: Count = 1
     """Number of steps of the recipe that run in parallel, each in a process of its own; launched
     processes share the steps instead. dana init writes 2 for a CPU."""
@@ -175,6 +179,9 @@ class RunSettings:
         if not set(self.baseline_names) <= set(BASELINES):
             names = ", ".join(BASELINES)
             raise SettingError("baselines", self.baselines, f"none, or a list of some of {names}")
+        if not set(self.candidates) <= set(METHODS):
+            names = ", ".join(METHODS)
+            raise SettingError("candidates", self.candidates, f"a list of some of {names}, or []")
 
     def section(self, study: str) -> Any:
         """Return the section of a study.

@@ -29,7 +29,15 @@ from tests.stages.steps.test_run import SETTINGS
 from tests.toy_task import SIGNS, rows, write_checkpoint, write_folds, write_split, write_task
 
 FOLDS = 2
-KINDS = ["tfidf", "vectors-base", "vectors-dana", "finetuned-base", "finetuned-dana"]
+KINDS = [
+    "tfidf",
+    "vectors-base",
+    "vectors-dana",
+    "contrastive-base",
+    "contrastive-dana",
+    "finetuned-base",
+    "finetuned-dana",
+]
 
 
 def write_pool(folder):
@@ -172,7 +180,7 @@ def test_the_readme_says_score_interval_labels_terms_and_how_it_is_opened(run):
         in text
     )
     assert "fitted to 60 labelled texts" in text
-    assert "Of 5 candidates it has the best score." in text
+    assert "Of 7 candidates it has the best score." in text
     for label in SIGNS:
         assert f"| {label} | 20 |" in text
     for part in ("dana predict", "dana.load(", "skops", "## Terms"):
@@ -207,7 +215,7 @@ def test_a_second_run_leaves_the_model_and_a_lost_one_comes_back(inputs, run, tm
     execute(plan_run(recipe(inputs, copy)))
     execute(plan_run(recipe(inputs, copy), quick=True))
     assert (copy / "model/model.skops").stat().st_mtime_ns == before
-    assert len(read_json(copy / "model/choice.json")["candidates"]) == 5
+    assert len(read_json(copy / "model/choice.json")["candidates"]) == len(KINDS)
     (copy / "model").rename(copy / ".model.old")  # killed between the renames
     execute(plan_run(recipe(inputs, copy)))
     assert (copy / "model/model.skops").stat().st_mtime_ns == before
@@ -238,8 +246,56 @@ def test_killed_while_it_makes_a_model_the_run_keeps_the_one_before(
             execute(plan_run(recipe(inputs, copy)))
     assert Description.read(copy / "model").notes["candidates"] == 1
     execute(plan_run(recipe(inputs, copy)))
-    assert Description.read(copy / "model").notes["candidates"] == 5
+    assert Description.read(copy / "model").notes["candidates"] == len(KINDS)
     assert not [path.name for path in copy.iterdir() if path.name.startswith(".")]
+
+
+def test_another_way_of_fine_tuning_is_tried_of_the_base_and_of_the_adapted_model(inputs, run):
+    choice = read_json(run / "final/choice-contrastive-dana/choice.json")
+    scores = {row["kind"]: row["score"] for row in choice["candidates"]}
+    for arm in ("base", "dana"):
+        seeds = sorted((run / "candidate/contrastive" / f"{arm}-seeds").glob("*/seed-*"))
+        assert [path.parent.name + path.name for path in seeds] == ["0seed-0", "1seed-1"]
+        assert scores[f"contrastive-{arm}"] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "kinds"),
+    [
+        ({"candidates": []}, []),
+        ({"finetune": {"method": "contrastive"}}, []),
+        ({"arms": ["pool", "random"]}, ["contrastive-base"]),
+        ({}, ["contrastive-base", "contrastive-dana"]),
+    ],
+)
+def test_the_recipe_says_what_is_tried_beside_the_arms(inputs, tmp_path, settings, kinds):
+    names = [step.name for step in plan_run(recipe(inputs, tmp_path, **settings)).steps]
+    assert [name for name in names if name.startswith("final/contrastive")] == [
+        f"final/{kind}" for kind in kinds
+    ]
+
+
+def test_of_texts_with_several_labels_each_nothing_else_is_tried(inputs, tmp_path):
+    card = write_folds(tmp_path / "several", count=60, folds=FOLDS, kind="multi_label")
+    steps = plan_run(recipe({**inputs, "task": str(card)}, tmp_path / "run")).steps
+    assert not [step.name for step in steps if "contrastive" in step.name]
+
+
+@pytest.mark.slow
+def test_another_way_of_fine_tuning_can_win_and_is_fitted_with_its_own_settings(
+    inputs, run, tmp_path
+):
+    copy = copy_of(run, tmp_path, "model", "final")
+    settings = recipe(inputs, copy, baselines="none", probe={"enabled": False})
+    steps = plan_run(settings).steps
+    tried = [step for step in steps if not step.name.startswith(("finetune/", "final/finetuned"))]
+    execute(replace(plan_run(settings), steps=tuple(tried)))
+    assert forms(copy)[0] == "fine-tuned"
+    assert forms(copy)[1].startswith("contrastive-")
+    text = (copy / "model/README.md").read_text(encoding="utf-8")
+    assert "fine-tuned (contrastive)" in text
+    model = open_result(copy / "model")
+    assert model.description.notes["name"].startswith("contrastive-")
 
 
 def test_with_a_fixed_split_the_test_texts_stay_out(inputs, tmp_path):
