@@ -17,7 +17,11 @@ init = with_messages(stage.init)
 
 @with_messages
 def run(
-    recipe: Folder, quick: bool = False, remake: bool = False, **settings: Any
+    recipe: Folder,
+    quick: bool = False,
+    remake: bool = False,
+    minutes: float | None = None,
+    **settings: Any,
 ) -> "pd.DataFrame":
     """Run every step of a recipe and write its report, as ``dana run`` does; finished steps are reused.
 
@@ -26,6 +30,8 @@ def run(
         quick: Whether to end after the probes of at most three adaptations or folds, of the arms random and dana. A
             call without goes on from there.
         remake: Whether steps of other settings are replaced, instead of refused.
+        minutes: Time of the run: after so many minutes no step begins, nor one that is likely to take longer than
+            what is left. The report and the model are of what is done, and the same call goes on.
         **settings: Sections and keys of a recipe that replace its own: ``out="runs/2"``, ``adapt={"tokens": 500_000}``.
 
     Returns:
@@ -39,4 +45,4 @@ def run(
 
     values, path = read_recipe(recipe)
     ready = load_settings(merge_sections(values, plain_value(settings)), origin=str(path))
-    return pd.read_csv(run_recipe(ready, quick, remake).parent / "results.csv")
+    return pd.read_csv(run_recipe(ready, quick, remake, minutes).parent / "results.csv")

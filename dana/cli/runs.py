@@ -109,6 +109,11 @@ def add_runs(add: AddCommand) -> None:
         "nothing that is probed is fine-tuned"
     )
     run.add_argument("--quick", action="store_true", help=quick)
+    minutes = (
+        "begin no step after so many minutes, nor one that is likely to take longer than what is left; "
+        "the report and the model are of what is done, and the same command goes on"
+    )
+    run.add_argument("--minutes", type=float, metavar="N", help=minutes)
     recipe = (
         "a run's folder, of dana init or dana score; a YAML file, or a name that ships: quickstart"
     )
@@ -196,10 +201,10 @@ def _run(args: argparse.Namespace) -> None:
     same settings and refuses others, naming the differences; --remake replaces them. What costs
     seconds comes first: baselines and the vectors of the base, then the selection, the adapted
     models and their probes, then fine-tuning. After each the scores so far are shown and the report
-    is written. --quick ends after the probes of the first three folds; a run without it goes on from
-    there. A step that fails stops only the steps that need it. With --jobs N, N steps run in
-    parallel, each with its share of GPUs and cores and a log in OUT/steps. --dry-run counts the steps
-    that are done, changed or missing; with --verbose it lists them.
+    is written. --quick ends after the probes of the first three folds, --minutes N after N minutes; a
+    run without them goes on from there. A step that fails stops only the steps that need it. With
+    --jobs N, N steps run in parallel, each with its share of GPUs and cores and a log in OUT/steps.
+    --dry-run counts the steps that are done, changed or missing; with --verbose it lists them.
     """
     from dana.stages.final import result_lines
     from dana.stages.run import run_recipe
@@ -208,7 +213,7 @@ def _run(args: argparse.Namespace) -> None:
     if args.dry_run:
         _show_plan(settings, args.quick, args.verbose)
         return
-    print(f"report: {run_recipe(settings, args.quick, args.remake)}")
+    print(f"report: {run_recipe(settings, args.quick, args.remake, args.minutes)}")
     if settings.final:
         for line in result_lines(Path(settings.out)):
             print(line)

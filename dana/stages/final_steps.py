@@ -234,7 +234,7 @@ def _final_step(
         "data": settings.data,
         "folds": folds,
     }
-    return Step(f"{FINAL}/{kind}", STAGE, arguments, is_alone=True)
+    return Step(f"{FINAL}/{kind}", STAGE, arguments, is_alone=True, concludes=True)
 
 
 def base_name(settings: RunSettings) -> str:
@@ -253,4 +253,4 @@ def _encoder_step(settings: RunSettings, adapted: str, task: str, folds: int) ->
         "base_name": base_name(settings),
         "folds": folds,
     }
-    return Step(ENCODER, ENCODER_STAGE, arguments, is_alone=True)
+    return Step(ENCODER, ENCODER_STAGE, arguments, is_alone=True, concludes=True)

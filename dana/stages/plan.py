@@ -1,7 +1,7 @@
 """Say what a run of steps will do: the state of each step, and how much its trainings read."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from dana.core.text_table import tabulate
 from dana.stages.steps.run import Run
@@ -32,6 +32,12 @@ KINDS = {
 STATES = ("done", "changed", "missing")
 
 
+def _kind_of(step: Step) -> str:
+    """Return what a step does, in words."""
+    first = step.name.partition("/")[0]
+    return KINDS.get(first, first)
+
+
 def plan_text(run: Run, names_all: bool = False) -> str:
     """Count the steps of a run by what they do and by their state, and sum up those that are ahead.
 
@@ -43,8 +49,7 @@ def plan_text(run: Run, names_all: bool = False) -> str:
     states = run.states()
     counts: dict[str, Counter[str]] = {}
     for step in run.steps:
-        first = step.name.partition("/")[0]
-        counts.setdefault(KINDS.get(first, first), Counter())[states[step.name]] += 1
+        counts.setdefault(_kind_of(step), Counter())[states[step.name]] += 1
     rows: list[dict[str, str | int]] = []
     for kind, by_state in counts.items():
         columns = {state: by_state[state] for state in STATES}
@@ -52,6 +57,21 @@ def plan_text(run: Run, names_all: bool = False) -> str:
     named = [step for step in run.steps if names_all or states[step.name] == "changed"]
     lines = [f"{states[step.name]:<8} {step.name}" for step in named]
     return "\n".join([tabulate(rows), *lines, summary_text(run), "dry run   nothing was written"])
+
+
+def left_out_text(run: Run, made: Collection[str]) -> str:
+    """Count the steps of a run that its time did not suffice for, by what they do; empty if it did.
+
+    Args:
+        run: The steps.
+        made: Names of those that are done.
+    """
+    left = [step for step in run.steps if step.name not in made and not step.concludes]
+    if not left:
+        return ""
+    kinds = Counter(_kind_of(step) for step in left)
+    parts = [f"{count} × {kind}" for kind, count in kinds.items()]
+    return f"left out, as the time is over: {', '.join(parts)}; the same command goes on with them"
 
 
 def summary_text(run: Run) -> str:

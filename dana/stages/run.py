@@ -47,7 +47,7 @@ from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
 from dana.stages.pilot import choice_text, without_pilot
 from dana.stages.pilot_steps import PILOT, pilot_name, pilot_steps
-from dana.stages.plan import summary_text
+from dana.stages.plan import left_out_text, summary_text
 from dana.stages.power import describe_power
 from dana.stages.probe_steps import base_probe_steps, is_probed, probe_steps, retrieval_steps
 from dana.stages.progress import Progress, milestones
@@ -83,7 +83,12 @@ QUICK_ARMS = {"random", "dana"}
 QUICK_ADAPTATIONS = 3
 
 
-def run_recipe(settings: RunSettings, quick: bool = False, remake: bool = False) -> Path:
+def run_recipe(
+    settings: RunSettings,
+    quick: bool = False,
+    remake: bool = False,
+    minutes: float | None = None,
+) -> Path:
     """Run every step of a recipe and report on them; existing artifacts are reused.
 
     Args:
@@ -91,6 +96,8 @@ def run_recipe(settings: RunSettings, quick: bool = False, remake: bool = False)
         quick: Whether to end earlier: see :func:`plan_run`. A later run without it goes on from
             there.
         remake: Whether artifacts of other settings are replaced instead of refused.
+        minutes: Time of the run; see :func:`dana.stages.steps.runner.execute`. What it does not
+            suffice for is said and left out, and the report is of what is done.
 
     Returns:
         Path of ``report.html``. Beside it, ``results.csv`` has one row per arm, task, metric and
@@ -112,7 +119,9 @@ def run_recipe(settings: RunSettings, quick: bool = False, remake: bool = False)
             log.info("pilot     %s", choice_text(Path(output)))
         progress.tell(step)
 
-    execute(run, settings.jobs, tell, remake)
+    made = execute(run, settings.jobs, tell, remake, minutes)
+    if minutes is not None:
+        log.info("minutes   %s", left_out_text(run, made) or "they were enough for all steps")
     out = Path(settings.out)
     write_recipe(settings, out)
     arms = _with_base(_arms_to_run(settings, quick))
@@ -187,6 +196,8 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
         DanaError: If a component is unknown; names the arm.
     """
     check_seeds(settings)
+    if settings.final:
+        check_final(settings, _cards_of(settings, _after_harvest(settings)))
     with _naming("model"):
         if settings.model:
             load_config(settings.model)
@@ -222,7 +233,6 @@ def _with_final_steps(
     """Add the steps that end a run in a model and an encoder."""
     harvested = _after_harvest(settings)
     cards = _cards_of(settings, harvested)
-    check_final(settings, cards)
     [card] = cards.values()  # check_final refuses a run with more than one, or none
     arm = arm_of_encoder(_arms_to_run(settings, quick))
     folds = count_folds(settings)

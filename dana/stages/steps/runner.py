@@ -96,6 +96,7 @@ def execute(
     jobs: int = 1,
     tell: Callable[[Step, str], None] | None = None,
     remake: bool = False,
+    minutes: float | None = None,
 ) -> dict[str, str]:
     """Run the steps of a run and collect ``results.csv``.
 
@@ -109,9 +110,11 @@ def execute(
             process. Launched processes share the steps instead.
         tell: Called in this process with each finished step and its output.
         remake: Whether artifacts of other settings are replaced instead of refused.
+        minutes: After so many minutes no step begins but those that conclude; nor does one whose
+            kind took longer, in the mean, than what is left of them. None gives all the time.
 
     Returns:
-        Output of each step, by name.
+        Output of each step that is done, by name.
 
     Raises:
         ArtifactError: If the run's folder is an artifact, or in one.
@@ -120,10 +123,11 @@ def execute(
         Preemption: At once, if a step was stopped by a signal.
     """
     require(jobs >= 1, "jobs", jobs, "at least 1")
+    require(minutes is None or minutes > 0, "minutes", minutes, "above 0")
     on_rank_0(lambda: refuse_inside_artifact(run.folder / RESULTS))
     if has_peers():
         jobs = 1  # they share the work of each step
-    execution = _Execution(run, jobs, remake)
+    execution = _Execution(run, jobs, remake, minutes)
     try:
         with _team_of(jobs) as submit, Heartbeat(execution.words):
             execution.begin(submit)
@@ -146,10 +150,13 @@ def execute(
 class _Execution:
     """State of a run at work: steps that wait, are at work, done or failed."""
 
-    def __init__(self, run: Run, jobs: int, remake: bool) -> None:
+    def __init__(self, run: Run, jobs: int, remake: bool, minutes: float | None) -> None:
         self.run = run
         self.jobs = jobs
         self.remake = remake
+        self.deadline: float | None = None
+        if minutes is not None:
+            self.deadline = time.monotonic() + 60 * minutes
         self.clock = Clock(run, jobs)
         self.waiting = list(run.steps)
         self.states = run.states()
@@ -196,11 +203,34 @@ class _Execution:
         if stop == 0 and not self.running:
             stop = 1
         ready = [step for step in self.waiting[:stop] if set(step.needs) <= self.made.keys()]
+        ready = self._in_time(ready)
         if not has_peers():
             return ready[: self.jobs - len(self.running)]
         if ready and ready[0].is_alone:
             return [step for step in ready if step.is_alone][: processes()]
         return ready[:1]
+
+    def _in_time(self, steps: list[Step]) -> list[Step]:
+        """Return the steps that may begin now, on all processes those of the first one's clock.
+
+        Finished ones may, since they take no time and others read them.
+        """
+        deadline = self.deadline
+        if deadline is None:
+            return steps
+
+        def names_in_time() -> set[str]:
+            left = deadline - time.monotonic()
+            return {
+                step.name
+                for step in steps
+                if step.concludes
+                or self.states[step.name] == "done"
+                or self.clock.mean_seconds(step) < left
+            }
+
+        names = on_rank_0(names_in_time)
+        return [step for step in steps if step.name in names]
 
     def _position(self) -> str:
         count = len(self.run.steps)
@@ -240,9 +270,9 @@ class _Execution:
         error = self.failed[names[0]]
         if len(names) == 1 and not isinstance(error, StepError):
             return error
-        others = (
-            f"; {len(self.waiting)} that depend on them were not started" if self.waiting else ""
-        )
+        others = ""
+        if self.waiting and self.deadline is None:  # with one, others wait for want of time
+            others = f"; {len(self.waiting)} that depend on them were not started"
         message = f"{len(names)} of {len(self.run.steps)} steps failed: {', '.join(names)}{others}. {names[0]}: {error}"
         return StepError(
             message, max(getattr(error, "exit_code", 1) for error in self.failed.values())
@@ -399,6 +429,13 @@ class Clock:
             return
         self._ahead[step.stage] -= 1
         self._add(step, seconds)
+
+    def mean_seconds(self, step: Step) -> float:
+        """Return how long the finished steps of a step's kind took in the mean; 0 if there are none."""
+        count = self._finished[step.stage]
+        if not count:
+            return 0.0
+        return self._seconds[step.stage] / count
 
     def _add(self, step: Step, seconds: float) -> None:
         self._finished[step.stage] += 1

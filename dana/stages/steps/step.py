@@ -29,6 +29,7 @@ WORDS |= {
     "rate": "finding a learning rate for {1} on {0}",
     "model": "writing the classifier of {1} on {0}",
 }
+WORDS |= {"candidate": "fine-tuning {1} in another way, {0}"}
 WORDS |= {"probe": "probing {1} on {0}", "retrieval": "searching by the vectors of {}"}
 WORDS |= {"final": "choosing the model, {} included", "encoder": "keeping the adapted encoder"}
 WORDS |= {"loss": "measuring {1} on held-out {0} text", "look": "looking at the results"}
@@ -64,6 +65,8 @@ class Step:
             another such step at a time.
         stops: Whether it runs alone, after all earlier steps of the run, and leaves out the later
             ones if it returns a reason.
+        concludes: Whether it begins even when the time of the run is over, because it makes
+            something of what is there.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Step:
     labels: Mapping[str, str] = field(default_factory=dict)
     is_alone: bool = False
     stops: bool = False
+    concludes: bool = False
 
     @property
     def words(self) -> str:

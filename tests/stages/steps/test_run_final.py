@@ -20,7 +20,7 @@ from dana.stages.final import final_stage
 from dana.stages.join import join_run
 from dana.stages.recipe import write_recipe
 from dana.stages.report import report_stage
-from dana.stages.run import plan_run
+from dana.stages.run import plan_run, run_recipe
 from dana.stages.settings import RunSettings
 from dana.stages.steps.runner import execute
 from dana.tasks.card import load_card
@@ -279,6 +279,23 @@ def test_of_texts_with_several_labels_each_nothing_else_is_tried(inputs, tmp_pat
     card = write_folds(tmp_path / "several", count=60, folds=FOLDS, kind="multi_label")
     steps = plan_run(recipe({**inputs, "task": str(card)}, tmp_path / "run")).steps
     assert not [step.name for step in steps if "contrastive" in step.name]
+
+
+def test_a_run_whose_time_is_over_has_the_model_of_what_was_tested_and_says_the_rest(
+    inputs, tmp_path, caplog
+):
+    settings = recipe(inputs, tmp_path / "run")
+    plan = plan_run(settings)
+    first = ("baselines/", "probe/toy/base")
+    early = tuple(step for step in plan.steps if step.name.startswith(first))
+    execute(replace(plan, steps=early))
+    caplog.set_level("INFO", "dana")
+    run_recipe(settings, minutes=1e-9)
+    [line] = [text for text in caplog.messages if text.startswith("minutes ")]
+    assert "4 × fine-tuning in other ways, 6 × fine-tuning; the same command" in line
+    assert "baselines" not in line
+    assert len(read_json(tmp_path / "run/model/choice.json")["candidates"]) == 2
+    assert (tmp_path / "run/report.html").is_file()
 
 
 @pytest.mark.slow

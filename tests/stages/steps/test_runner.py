@@ -433,3 +433,33 @@ def test_later_steps_wait_for_one_that_stops_and_are_left_out_if_it_has_a_reason
         "slow",
         *("bc" if not reason else ""),
     }
+
+
+NO_TIME = 1e-9  # minutes
+
+
+def test_without_time_left_a_finished_step_is_read_and_a_conclusion_begins(tmp_path):
+    first = draw(tmp_path, "first")
+    execute(Run(tmp_path, (first,)))
+    end = replace(draw(tmp_path, "end", "first"), concludes=True)
+    run = Run(tmp_path, (first, draw(tmp_path, "late", "first"), end))
+    assert list(execute(run, minutes=NO_TIME)) == ["first", "end"]
+    assert not (tmp_path / "late").exists()
+    assert list(execute(run, minutes=60)) == ["first", "late", "end"]
+
+
+def test_a_step_that_will_take_longer_than_what_is_left_does_not_begin(tmp_path):
+    first = draw(tmp_path, "first")
+    finished = Run(tmp_path, (first,))
+    made = execute(finished)
+    finished.write_record("first", made["first"], 4_000.0)
+    run = Run(tmp_path, (first, draw(tmp_path, "alike"), note(tmp_path, "other", {})))
+    assert list(execute(run, minutes=60)) == ["first", "other"]
+    assert list(execute(run, minutes=70)) == ["first", "alike", "other"]
+
+
+@pytest.mark.parametrize("minutes", [0, -1])
+def test_a_run_without_time_is_refused(tmp_path, minutes):
+    with pytest.raises(ConfigError, match="minutes"):
+        execute(run_of(tmp_path), minutes=minutes)
+    assert not (tmp_path / "calls.txt").exists()
