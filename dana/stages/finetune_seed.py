@@ -6,6 +6,7 @@ classifier of the best seed. :mod:`dana.stages.finetune` plans them.
 """
 
 import copy
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,9 +18,11 @@ import numpy as np
 from safetensors.torch import load_model, save_model
 
 from dana.core.artifacts import (
+    MANIFEST,
     Artifact,
     Draft,
     fingerprint,
+    get_notes,
     list_differences,
     make,
     open_artifact,
@@ -230,7 +233,7 @@ class Finetuning:
             )
 
 
-def seed_stage(
+def seed_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by one
     model: str,
     card: str,
     settings: FinetuneSettings,
@@ -239,6 +242,7 @@ def seed_stage(
     data: str | None = None,
     fold: int | None = None,
     rate: Path | None = None,
+    twin: Path | None = None,
 ) -> Artifact:
     """Fine-tune a checkpoint on a task with one seed, and test it.
 
@@ -254,6 +258,8 @@ def seed_stage(
         data: Folder of the card's data.
         fold: The fold that is tested, of a card with several.
         rate: Folder of :func:`rate_stage`, for ``learning_rate: auto``.
+        twin: Folder of the same seed of another arm. Where that was made of the same, as of an arm
+            whose model is the base, it is copied.
 
     Raises:
         ConfigError: If the card or preset is unknown, or the model is too small for ``max_tokens``.
@@ -270,6 +276,8 @@ def seed_stage(
     depends_on = {**shared.origin, "preset": preset}
 
     def write(draft: Draft) -> None:
+        if twin is not None and _copy_twin(twin, depends_on, draft):
+            return
         splits, inputs = _read_inputs(shared)
         job = _with_rate(shared, rate)
         with tracker_run(accelerator, name, job.preset, f"seed-{seed}") as track:
@@ -294,6 +302,19 @@ def seed_stage(
         draft.notes[RAW_FILES] = shared.raw_files.records()
 
     return make(out, "finetune", depends_on, write)
+
+
+def _copy_twin(twin: Path, depends_on: dict[str, Any], draft: Draft) -> bool:
+    """Copy the fine-tuning of another arm, if it is there and was made of the same; return whether it was."""
+    if not (twin / MANIFEST).is_file():
+        return False
+    other = open_artifact(twin, "finetune")
+    if other.fingerprint != fingerprint(depends_on):
+        return False
+    shutil.copytree(twin, draft.path, dirs_exist_ok=True)
+    draft.counts = other.manifest["counts"]
+    draft.notes = get_notes(other.manifest)
+    return True
 
 
 def rate_stage(

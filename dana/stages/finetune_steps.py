@@ -45,6 +45,8 @@ class TaskRun:
         data: Folder of the card's data.
         labels: Columns of the table of results.
         first: First part of the names of its steps.
+        twin: Folder of the joined result of the base, whose seeds are copied where the model turns
+            out to be the base.
     """
 
     model: str | OutputOf
@@ -55,6 +57,7 @@ class TaskRun:
     data: str | None = None
     labels: Mapping[str, str] | None = None
     first: str = FINETUNE
+    twin: Path | None = None
 
     def steps(
         self, index: int, seeds: Iterable[int], has_folds: bool, is_repeated: bool = True
@@ -80,16 +83,14 @@ class TaskRun:
             arguments = {**shared, "out": folder / "rate"}
             yield Step(f"rate/{name}", RATE_STAGE, arguments, is_alone=True)
             shared["rate"] = OutputOf(f"rate/{name}")
-        steps = [
-            Step(
-                f"{self.first}/{name}/seed-{seed}",
-                SEED_STAGE,
-                {**shared, "seed": seed, "out": seed_folder(self.out, index, seed)},
-                labels=self.labels or {},
-                is_alone=True,
-            )
-            for seed in seeds
-        ]
+        steps = []
+        for seed in seeds:
+            arguments = {**shared, "seed": seed, "out": seed_folder(self.out, index, seed)}
+            if self.twin is not None:
+                arguments["twin"] = seed_folder(self.twin, index, seed)
+            step_name = f"{self.first}/{name}/seed-{seed}"
+            labels = self.labels or {}
+            steps.append(Step(step_name, SEED_STAGE, arguments, labels=labels, is_alone=True))
         yield from steps
         if self.settings.save:
             out = self.model_folder(index, has_folds or is_repeated)

@@ -22,6 +22,7 @@ from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.arms import Arm
 from dana.stages.final_steps import (
+    BASE,
     CANDIDATE,
     arm_of_encoder,
     check_final,
@@ -570,15 +571,17 @@ def _finetune_steps(plan: _Plan, index: int, quick: bool) -> Iterator[Step]:
     seeds = settings.seeds.of_adaptation(index)
     models = plan.models(_arms_to_run(settings, quick), index)
     for task, card in _cards_to_tune(plan, quick).items():
+        folder = Path(settings.out) / "finetune" / task
         for arm, maker in models.items():
             tuning = TaskRun(
                 model=OutputOf(maker),
                 card=card,
                 settings=settings.finetune,
-                out=Path(settings.out) / "finetune" / task / arm,
+                out=folder / arm,
                 name=f"{task}/{arm}",
                 data=settings.data,
                 labels={"task": task, "arm": arm},
+                twin=None if arm == BASE else folder / BASE,
             )
             yield from tuning.steps(index, seeds, has_folds=card in plan.folds)
 
@@ -595,15 +598,17 @@ def _candidate_steps(plan: _Plan, index: int) -> Iterator[Step]:
     arms = _arms_to_run(settings, quick=False)
     models = plan.models(arms, index)
     for method in methods_tried(settings, card):
+        folder = Path(settings.out) / CANDIDATE / method
         for name in names_of_models(arm_of_encoder(arms)):
             candidate = TaskRun(
                 model=OutputOf(models[name]),
                 card=card,
                 settings=settings.finetune.by_method(method),
-                out=Path(settings.out) / CANDIDATE / method / name,
+                out=folder / name,
                 name=f"{method}/{name}",
                 data=settings.data,
                 first=CANDIDATE,
+                twin=None if name == BASE else folder / BASE,
             )
             yield from candidate.steps(index, [index], has_folds=card in plan.folds)
 

@@ -11,7 +11,9 @@ from sklearn.metrics import f1_score
 from toy_kinds import metrics
 
 from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.stages import finetune_seed
 from dana.stages.finetune import FinetuneSettings, finetune_stage, seed_rows
+from dana.stages.finetune_seed import seed_stage
 from dana.tasks.card import load_card
 from dana.tasks.examples import read_split, read_splits, subset
 
@@ -198,3 +200,28 @@ def test_data_that_change_while_they_are_read_are_refused(checkpoint, tmp_path, 
     with pytest.raises(DataError, match=r"train\.jsonl: changed while it was read"):
         finetune_stage(checkpoint, str(card), BRIEF, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_is_the_base_takes_over_the_seed_of_the_base(
+    checkpoint, card, tmp_path, monkeypatch
+):
+    """As of an arm for which no objective was worth it; another seed, or another model, is trained."""
+    base = seed_stage(checkpoint, card, BRIEF, 0, tmp_path / "base")
+    trained = []
+
+    def run_seed(model, inputs, card, preset, seed, *arguments):
+        trained.append(seed)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(finetune_seed, "run_seed", run_seed)
+    arm = seed_stage(checkpoint, card, BRIEF, 0, tmp_path / "arm", twin=base.path)
+    assert trained == []
+    for name in ("metrics.json", "predictions.parquet"):
+        assert (arm.path / name).read_bytes() == (base.path / name).read_bytes()
+    kept = ("fingerprint", "depends_on", "counts", "precision")
+    assert {key: arm.manifest[key] for key in kept} == {key: base.manifest[key] for key in kept}
+    with pytest.raises(KeyboardInterrupt):
+        seed_stage(checkpoint, card, BRIEF, 1, tmp_path / "other", twin=base.path)
+    with pytest.raises(KeyboardInterrupt):
+        seed_stage(checkpoint, card, BRIEF, 1, tmp_path / "first", twin=tmp_path / "missing")
+    assert trained == [1, 1]

@@ -275,6 +275,15 @@ def test_the_recipe_says_what_is_tried_beside_the_arms(inputs, tmp_path, setting
     ]
 
 
+def test_the_arms_name_the_seeds_of_the_base_as_their_twins(inputs, tmp_path):
+    steps = {step.name: step.settings for step in plan_run(recipe(inputs, tmp_path)).steps}
+    for first, name in (("finetune", "toy"), ("candidate", "contrastive")):
+        base = steps[f"{first}/{name}/base/1/seed-1"]
+        arm = steps[f"{first}/{name}/dana/1/seed-1"]
+        assert arm["twin"] == base["out"]
+        assert "twin" not in base
+
+
 def test_of_texts_with_several_labels_each_nothing_else_is_tried(inputs, tmp_path):
     card = write_folds(tmp_path / "several", count=60, folds=FOLDS, kind="multi_label")
     steps = plan_run(recipe({**inputs, "task": str(card)}, tmp_path / "run")).steps
