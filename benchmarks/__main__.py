@@ -14,6 +14,7 @@ SMALL = {
     "choice": ["--tables", "20"],
     "clusters": ["20000"],
     "detectors": ["--quick"],
+    "distillation": ["runs/evidence", "--tables"],
     "evidence": ["runs/evidence", "--tables"],
     "few_labels": ["runs/evidence", "--tables"],
     "gpu": [],

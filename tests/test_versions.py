@@ -90,6 +90,7 @@ VARIANTS = {
     "next_sentence": ["mask_rate=0.5"],
     "position": ["sentences=0"],
     "crops": ["temperature=0.1"],
+    "distill": ["teacher={folder}", "teacher={folder},relations=3"],
     "transformer": [
         "{folder}",
         "{folder},pooling=cls",
@@ -109,6 +110,7 @@ VARIANTS = {
     ],
 }
 NEEDS_A_VALUE = (
+    "distill",
     "pyod",
     "transformer",
     "words",
@@ -196,7 +198,8 @@ def steps(spec: str, seed: int) -> dict[str, list[float]]:
         batch = collator.step_batch(examples.take(np.arange(4), epochs), epochs, "batch")
         outcome[name] = [*batch.inputs, *batch.labels, *batch.owners]
         if isinstance(batch, JointBatch):
-            vectors = torch.from_numpy(normal(seed, len(batch.examples), 4))
+            width = 4 + getattr(batch, "teacher", np.zeros((1, 0))).shape[1]
+            vectors = torch.from_numpy(normal(seed, len(batch.examples), width))
             outcome[name] += batch.joint_losses(vectors).tolist()
     return outcome
 

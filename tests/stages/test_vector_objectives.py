@@ -94,6 +94,21 @@ def test_training_teaches_where_a_sentence_stands(base, inputs, tmp_path):
         assert gain > abs(least), "five steps together: one has few sentences"
 
 
+def test_a_student_comes_nearer_to_its_teacher_and_keeps_no_map(base, adapted_to, inputs, tmp_path):
+    """The teacher is the base, adapted by position; the student is the base."""
+    teacher = adapted_to(replace(POSITION, steps=30, learning_rate=1e-3)).path
+    objective = f"distill:teacher={teacher}"
+    settings = replace(POSITION, steps=30, learning_rate=1e-3, objective=objective)
+    done = adapt(base, inputs, tmp_path / "out", settings)
+    losses = [line["pool_loss"] for line in records(done.path, "evaluation")]
+    assert losses[-1] < 0.7 * losses[0]
+    after = AutoModelForMaskedLM.from_pretrained(done.path).state_dict()
+    assert set(after) == set(AutoModelForMaskedLM.from_pretrained(base).state_dict())
+    written = read_json(done.path / MANIFEST)["depends_on"]["settings"]["objective"]
+    assert written["teacher"] != str(teacher), "its weights, wherever they lie"
+    assert "vectors that" in (done.path / "README.md").read_text(encoding="utf-8")
+
+
 @both
 def test_a_killed_run_goes_on_to_the_same_bytes(base, inputs, tmp_path, settings, monkeypatch):
     settings = replace(settings, execution=Execution(save_every=1))
