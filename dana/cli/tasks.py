@@ -45,7 +45,7 @@ ADAPT = [
     Flag(
         "--objective",
         "adapt.objective",
-        "masked (masked:mask_rate=0.3), position, crops, next_sentence, causal or translation",
+        "masked (masked:mask_rate=0.3), position, crops, next_sentence, causal, translation or distill:teacher=MODEL",
     ),
     *plain_flags("batch_size max_tokens learning_rate", "adapt."),
     Flag(

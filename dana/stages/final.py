@@ -7,6 +7,7 @@
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,55 @@ class Tested:
     predictions: dict[str, np.ndarray]
 
 
+@dataclass(frozen=True)
+class Ending:
+    """What the model at the end of a run is made from, whichever candidate wins.
+
+    Attributes:
+        task: The task, with the names of fields that the settings override.
+        card: The task card's name or YAML file.
+        data: Folder of the card's data.
+        folds: Number of folds of the task; 0 with one fixed split, whose test texts are not fitted
+            to.
+        settings: Settings of fine-tuning.
+        max_tokens: Longest text of the encoder of vectors.
+        out: Folder of the run.
+        base: The base model of the run, which the README names.
+    """
+
+    task: TaskCard
+    card: str
+    data: str | None
+    folds: int
+    settings: FinetuneSettings
+    max_tokens: int
+    out: Path
+    base: str
+
+    def of_winner(self, winner: Mapping[str, Any]) -> "Ending":
+        """Return the same with the settings of the winner, where it is fine-tuned in another way than the arms."""
+        if "method" not in winner:
+            return self
+        return replace(self, settings=self.settings.by_method(winner["method"]))
+
+    @cached_property
+    def texts(self) -> dict[str, list[Example]]:
+        """The texts that the model may be fitted to, ``train`` and ``dev``.
+
+        With folds these are all labelled texts, else all but the test texts.
+        """
+        # A fold of this number has no text, so that none is left out.
+        splits = read_splits(self.task, self.data, self.folds or None)
+        return {"train": subset(splits["train"], self.settings.max_train), "dev": splits["dev"]}
+
+    def every_text(self) -> list[Example]:
+        """Return the texts of both splits; with ``max_train`` those of ``train`` alone."""
+        texts = self.texts
+        if self.settings.max_train is not None:
+            return texts["train"]
+        return [*texts["train"], *texts["dev"]]
+
+
 def final_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by one
     card: str,
     candidates: list[dict[str, Any]],
@@ -124,6 +174,7 @@ def final_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         DataError: If no text was tested by all candidates.
     """
     task = settings.fields_of(load_card(card))
+    ending = Ending(task, card, data, folds, settings, max_tokens, out, base)
     folder = out / FINAL / f"choice-{name}"
     raw_files = RawFiles(folder)
     identity = task_identity(task, data, raw_files) | {"max_train": settings.max_train}
@@ -135,7 +186,7 @@ def final_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     }
 
     def write(draft: Draft) -> None:
-        content = _choice_content(task, candidates, waiting, data, folds)
+        content = _choice_content(ending, candidates, waiting)
         write_json(draft.path / CHOICE, content)
         scores = {row["kind"]: row["score"] for row in content["candidates"]}
         draft.notes["metrics"] = {"expected": content["expected"], **scores}
@@ -146,9 +197,7 @@ def final_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     def publish() -> None:
         content = read_json(folder / CHOICE)
         [winner] = [one for one in candidates if one["kind"] == content["choice"]]
-        _publish_model(
-            task, card, winner, content, identity, settings, max_tokens, out, base, data, folds
-        )
+        _publish_model(ending.of_winner(winner), winner, content, identity)
 
     on_rank_0(publish)
     return artifact
@@ -163,14 +212,11 @@ def _identity(candidate: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _choice_content(
-    task: TaskCard,
-    candidates: Sequence[Mapping[str, Any]],
-    waiting: int,
-    data: str | None,
-    folds: int,
+    ending: Ending, candidates: Sequence[Mapping[str, Any]], waiting: int
 ) -> dict[str, Any]:
     """Choose, and return what ``choice.json`` says."""
-    tested = _read_tested(task, candidates, data, folds)
+    task = ending.task
+    tested = _read_tested(ending, candidates)
     kind = task.label_kind
     rows = [
         Candidate(candidate["kind"], tested.predictions[candidate["kind"]])
@@ -187,7 +233,7 @@ def _choice_content(
         "high": choice.high,
         "texts": int(tested.labels.size),
         "groups": int(tested.groups.max()) + 1,
-        "folds": folds,
+        "folds": ending.folds,
         "has_labels": kind.has_labels,
         "waiting": waiting,
         "constant": kind.baseline(tested.labels, task.metric),
@@ -211,22 +257,21 @@ def _candidate_rows(
     ]
 
 
-def _read_tested(
-    task: TaskCard, candidates: Sequence[Mapping[str, Any]], data: str | None, folds: int
-) -> Tested:
+def _read_tested(ending: Ending, candidates: Sequence[Mapping[str, Any]]) -> Tested:
     """Read the predictions of all candidates on the texts that each of them was tested on.
 
     Raises:
         DataError: If there is no such text.
     """
-    kind = task.label_kind
-    tables = {one["kind"]: _read_fits(one, kind, folds) for one in candidates}
+    kind = ending.task.label_kind
+    tables = {one["kind"]: _read_fits(one, kind, ending.folds) for one in candidates}
     shared = set.intersection(*(set(fits[0]) for fits in tables.values()))
     if not shared:
-        raise DataError(f"{task.name}: no text was tested by every candidate; run the recipe again")
+        name = ending.task.name
+        raise DataError(f"{name}: no text was tested by every candidate; run the recipe again")
     ids = sorted(shared)
     labels = next(iter(tables.values()))[0]
-    groups = _groups_of(task, data, folds)
+    groups = _groups_of(ending)
     names = [groups.get(identifier, "") or f"\x1f{identifier}" for _, identifier in ids]
     predictions = {
         name: np.stack([kind.gather([fit[key][1] for key in ids]) for fit in fits])
@@ -283,69 +328,43 @@ def _rows_of(table: pa.Table, kind: Kind, fold: int) -> Fit:
     return {(fold, identifier): (label, prediction) for identifier, label, prediction in rows}
 
 
-def _groups_of(task: TaskCard, data: str | None, folds: int) -> dict[str, str]:
+def _groups_of(ending: Ending) -> dict[str, str]:
     """Return the group of each tested text that has one, by id."""
-    if task.group is None:
+    if ending.task.group is None:
         return {}
-    tested = [
-        example
-        for fold in (range(folds) if folds else [None])
-        for example in read_splits(task, data, fold)["test"]
-    ]
+    folds: list[int | None] = [*range(ending.folds)] or [None]
+    tested = []
+    for fold in folds:
+        tested += read_splits(ending.task, ending.data, fold)["test"]
     return {example.id: example.group for example in tested}
 
 
-def training_texts(
-    task: TaskCard, data: str | None, folds: int, max_train: int | None
-) -> dict[str, list[Example]]:
-    """Return the texts that the final model may be fitted to.
-
-    Args:
-        task: The task.
-        data: Folder of its data.
-        folds: Number of folds; 0 with one fixed split.
-        max_train: Number of texts; None for all.
-
-    Returns:
-        ``train`` and ``dev``: with folds all labelled texts, else those of no test text.
-    """
-    splits = read_splits(task, data, folds or None)
-    # A fold of this number has no text, so that none is left out.
-    return {"train": subset(splits["train"], max_train), "dev": splits["dev"]}
-
-
-def every_text(texts: Mapping[str, list[Example]], max_train: int | None = None) -> list[Example]:
-    """Return the texts of both splits; with ``max_train`` those of ``train`` alone."""
-    if max_train is not None:
-        return texts["train"]
-    return [*texts["train"], *texts["dev"]]
-
-
-def _publish_model(  # noqa: PLR0913, the parts of one call of final_stage
-    task: TaskCard,
-    card: str,
+def _publish_model(
+    ending: Ending,
     winner: Mapping[str, Any],
     content: Mapping[str, Any],
     identity: Mapping[str, Any],
-    settings: FinetuneSettings,
-    max_tokens: int,
-    out: Path,
-    base: str,
-    data: str | None,
-    folds: int,
 ) -> None:
-    """Make the winner and put it into ``OUT/model``, unless that holds it, or what more candidates were chosen from."""
-    if "method" in winner:
-        settings = settings.by_method(winner["method"])
+    """Make the winner and put it into ``OUT/model``, unless that holds it, or what more candidates were chosen from.
+
+    Args:
+        ending: What it is made from.
+        winner: The candidate.
+        content: What ``choice.json`` says.
+        identity: Of the task.
+    """
+    task = ending.task
+    settings = ending.settings
+    out = ending.out
     target = out / MODEL
     windows = winner.get("windows")
     depends_on = {
         "task": dict(identity),
-        "folds": folds,
+        "folds": ending.folds,
         "form": winner["form"],
         "model": model_identity(winner["model"]) if winner["model"] else None,
         "settings": _set_values(settings) if winner["form"] == FINETUNED else None,
-        "max_tokens": max_tokens if winner["form"] == VECTORS else None,
+        "max_tokens": ending.max_tokens if winner["form"] == VECTORS else None,
         "version": VERSION,
         "baselines": BASELINE_VERSIONS[TFIDF],
         "pool": read_manifest(out / POOL).get("fingerprint"),
@@ -367,7 +386,7 @@ def _publish_model(  # noqa: PLR0913, the parts of one call of final_stage
     form = FINE_TUNED if winner["form"] == FINETUNED else winner["form"]
     description = Description.of_card(form, task, **notes)
     if winner["form"] == VECTORS:
-        description = replace(description, max_tokens=max_tokens)
+        description = replace(description, max_tokens=ending.max_tokens)
     restore_folder(target)
     former = _notes_of(target)
     if former.get("task") == notes["task"]:
@@ -376,18 +395,17 @@ def _publish_model(  # noqa: PLR0913, the parts of one call of final_stage
         if is_later or is_same:
             return
 
-    texts = training_texts(task, data, folds, settings.max_train)
+    every = ending.every_text()
 
     def write(folder: Path) -> None:
         if former.get("made_from") == made_from:
             shutil.copytree(target, folder, dirs_exist_ok=True)
             description.write(folder)
         else:
-            fit(folder, task, winner, texts, settings, description, card, data, folds)
-            save_likeness(folder, every_text(texts, settings.max_train), _pool_sample(out / POOL))
+            fit(folder, ending, winner, description)
+            save_likeness(folder, every, _pool_sample(out / POOL))
         write_json(folder / CHOICE, content)
-        count = len(every_text(texts, settings.max_train))
-        write_text(folder / "README.md", model_card(task, winner, content, base, count))
+        write_text(folder / "README.md", model_card(task, winner, content, ending.base, len(every)))
 
     publish(target, write)
     log.info("final     %s is the model in %s", winner["kind"], target)
@@ -433,63 +451,66 @@ def publish(path: Path, write: Callable[[Path], None]) -> None:
         replace_folder(folder, path)
 
 
-def fit(  # noqa: PLR0913, what the three forms need
-    folder: Path,
-    task: TaskCard,
-    winner: Mapping[str, Any],
-    texts: Mapping[str, list[Example]],
-    settings: FinetuneSettings,
-    description: Description,
-    card: str,
-    data: str | None = None,
-    folds: int = 0,
-) -> None:
-    """Fit a candidate to labelled texts and save it.
+def fit(folder: Path, ending: Ending, winner: Mapping[str, Any], description: Description) -> None:
+    """Fit a candidate to the labelled texts and save it.
+
+    TF-IDF and vectors are fitted to both splits; a fine-tuning that takes its best epoch keeps
+    ``dev`` for that.
 
     Args:
         folder: Target folder; must exist.
-        task: The task.
+        ending: What it is made from.
         winner: The candidate.
-        texts: ``train`` and ``dev``. Both are fitted to; a fine-tuning that takes its best epoch
-            keeps ``dev`` for that.
-        settings: Settings of fine-tuning.
         description: What the model is.
-        card: The task card's name or YAML file.
-        data: Folder of the card's data.
-        folds: Number of folds; 0 with one fixed split.
     """
-    every = every_text(texts, settings.max_train)
-    labels = [example.label for example in every]
     if winner["form"] == TFIDF:
-        targets = pipeline_targets(labels, task.label_kind)
-        save_tfidf(folder, fit_tfidf(task, joined_texts(every), targets), description)
-        return
-    if winner["form"] == VECTORS:
-        assert description.max_tokens is not None
-        encoder = TransformerEncoder.of_checkpoint(
-            winner["model"], description.max_tokens, description.windows
-        )
-        weight = chosen_weight(winner.get("class_weight"), task.class_weight)
-        pipeline = _fit_vectors(replace(task, class_weight=weight), every, encoder)
-        save_vectors(folder, winner["model"], pipeline, description)
-        return
+        _fit_tfidf(folder, ending, description)
+    elif winner["form"] == VECTORS:
+        _fit_vectors(folder, ending, winner, description)
+    else:
+        _fit_finetuned(folder, ending, winner, description)
+
+
+def _fit_tfidf(folder: Path, ending: Ending, description: Description) -> None:
+    every = ending.every_text()
+    targets = pipeline_targets([example.label for example in every], ending.task.label_kind)
+    save_tfidf(folder, fit_tfidf(ending.task, joined_texts(every), targets), description)
+
+
+def _fit_finetuned(
+    folder: Path, ending: Ending, winner: Mapping[str, Any], description: Description
+) -> None:
     rate = winner.get("rate")
     classifier, tokenizer = fit_classifier(
         winner["model"],
-        card,
-        settings,
-        dict(texts),
+        ending.card,
+        ending.settings,
+        dict(ending.texts),
         FINETUNING_SEED,
         folder,
-        data,
-        folds or None,
+        ending.data,
+        ending.folds or None,
         None if rate is None else Path(rate),
     )
-    save_classifier(classifier, tokenizer, task.label_kind, folder)
+    save_classifier(classifier, tokenizer, ending.task.label_kind, folder)
     description.write(folder)
 
 
-def _fit_vectors(task: TaskCard, examples: list[Example], encoder: TransformerEncoder) -> Any:
+def _fit_vectors(
+    folder: Path, ending: Ending, winner: Mapping[str, Any], description: Description
+) -> None:
+    assert description.max_tokens is not None
+    encoder = TransformerEncoder.of_checkpoint(
+        winner["model"], description.max_tokens, description.windows
+    )
+    weight = chosen_weight(winner.get("class_weight"), ending.task.class_weight)
+    task = replace(ending.task, class_weight=weight)
+    save_vectors(
+        folder, winner["model"], _pipeline(task, ending.every_text(), encoder), description
+    )
+
+
+def _pipeline(task: TaskCard, examples: list[Example], encoder: TransformerEncoder) -> Any:
     """Fit the linear model of the probe to the vectors of texts, in an order that no file decides."""
     ordered = [examples[row] for row in np.argsort(text_keys(examples), kind="stable")]
     vectors = encoder.encode(joined_texts(ordered)).cpu().numpy()
