@@ -98,32 +98,29 @@ def with_final(
     """
     [(task, card)] = cards.items()
     adapted = ""
+    encoder_steps: list[Step] = []  # that are not planned yet
     if arm is not None:
         adapted = of_all_texts[-1].name if of_all_texts else f"adapt/{arm.name}"
+        encoder_steps = [*of_all_texts, _encoder_step(settings, adapted, task, folds)]
     candidates = _candidates(steps, settings, task, arm, adapted)
     if quick:
         candidates = {kind: one for kind, one in candidates.items() if one["form"] != FINETUNED}
-    last_steps = {kind: candidate.pop("last") for kind, candidate in candidates.items()}
+    kinds_by_last_step: dict[str, list[str]] = {}
+    for kind, candidate in candidates.items():
+        kinds_by_last_step.setdefault(candidate.pop("last"), []).append(kind)
     ready: list[dict[str, Any]] = []
-    is_encoder_planned = False
-    places = {step.name: number for number, step in enumerate(steps)}
-    waiting = sorted(candidates, key=lambda kind: places[last_steps[kind]])
     for step in steps:
         yield step
-        while waiting and last_steps[waiting[0]] == step.name:
-            kind = waiting.pop(0)
-            candidate = candidates[kind]
-            if candidate["model"] == OutputOf(adapted) and not is_encoder_planned:
-                yield from of_all_texts
-                yield _encoder_step(settings, adapted, task, folds)
-                is_encoder_planned = True
-            ready.append(candidate)
-            is_last_of_step = not waiting or last_steps[waiting[0]] != step.name
-            if is_last_of_step:
-                yield _final_step(settings, card, kind, ready, candidates, folds)
-    if adapted and not is_encoder_planned:
-        yield from of_all_texts
-        yield _encoder_step(settings, adapted, task, folds)
+        kinds = kinds_by_last_step.get(step.name, [])
+        if not kinds:
+            continue
+        tested = [candidates[kind] for kind in kinds]
+        if any(candidate["model"] == OutputOf(adapted) for candidate in tested):
+            yield from encoder_steps
+            encoder_steps = []
+        ready += tested
+        yield _final_step(settings, card, kinds[-1], ready, candidates, folds)
+    yield from encoder_steps
 
 
 def _candidates(

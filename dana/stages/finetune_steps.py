@@ -204,7 +204,8 @@ def refuse_mixed_precision(run: Run) -> None:
         ConfigError: Names a finished step's folder and the environment variable that sets its
             precision.
     """
-    states = {name: state for name, state in run.states().items() if name.startswith("finetune/")}
+    trained = (f"{FINETUNE}/", "candidate/")
+    states = {name: state for name, state in run.states().items() if name.startswith(trained)}
     if "done" not in states.values() or set(states.values()) == {"done"}:
         return
     now = Precision.from_accelerator().name
