@@ -13,6 +13,7 @@ FOLDER = Path(__file__).parent
 SMALL = {
     "choice": ["--tables", "20"],
     "clusters": ["20000"],
+    "consistency": ["runs/evidence", "--tasks", "acl_arc", "--sizes", "50"],
     "detectors": ["--quick"],
     "distillation": ["runs/evidence", "--tables"],
     "evidence": ["runs/evidence", "--tables"],
