@@ -3,13 +3,13 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from dana.core.artifacts import Artifact, canonical
 from dana.core.schemas import FINAL
 from dana.core.settings import load
+from dana.core.studies import load_object
 
 # What a step does, by the first part of its name; {} are the other parts.
 WORDS = {
@@ -136,9 +136,11 @@ def call_stage(stage: str, arguments: Mapping[str, Any]) -> tuple[str, float | N
     Returns:
         Path or name of the output, empty if there is none; and the seconds that making it took,
         even if it was reused, None if unknown.
+
+    Raises:
+        PluginError: If the function does not import.
     """
-    module, _, name = stage.partition(":")
-    function = getattr(import_module(module), name)
+    function = load_object(stage)
     hints = get_type_hints(function)
     values = {
         key: _convert(value, hints.get(key), f"{stage} {key}") for key, value in arguments.items()
