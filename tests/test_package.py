@@ -76,6 +76,8 @@ def test_a_wheel_of_the_sdist_installed_into_a_folder_finds_what_ships(tmp_path)
     imported = source / "recipes" / "papers" / "dana" / "__pycache__"
     imported.mkdir(exist_ok=True)
     (imported / "tables.cpython-311.pyc").write_bytes(b"")
+    (source / "tests").mkdir()
+    (source / "tests" / "test_part.py").write_text("")  # setuptools takes such files by itself
 
     _python("-c", BUILD_SDIST, tmp_path, cwd=source)
     (archive,) = tmp_path.glob("*.tar.gz")
@@ -83,6 +85,7 @@ def test_a_wheel_of_the_sdist_installed_into_a_folder_finds_what_ships(tmp_path)
         file.extractall(tmp_path / "unpacked", filter="data")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     assert _files(unpacked) == _files(ROOT)
+    assert not (unpacked / "tests").exists(), "a part of the tests, without what they import"
 
     wheel = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", tmp_path]
     _python(*wheel, unpacked, cwd=tmp_path)
