@@ -64,7 +64,7 @@ def test_shipped_files_of_a_checkout_are_those_beside_the_package(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_wheel_of_the_sdist_installed_into_a_folder_finds_what_ships(tmp_path):
+def test_a_wheel_of_the_sdist_installed_into_a_folder_finds_what_ships(tmp_path, monkeypatch):
     source = tmp_path / "source"
     source.mkdir()
     for name in SOURCES:
@@ -76,13 +76,21 @@ def test_a_wheel_of_the_sdist_installed_into_a_folder_finds_what_ships(tmp_path)
     imported = source / "recipes" / "papers" / "dana" / "__pycache__"
     imported.mkdir(exist_ok=True)
     (imported / "tables.cpython-311.pyc").write_bytes(b"")
+    (source / "tests").mkdir()
+    (source / "tests" / "test_part.py").write_text("")  # setuptools takes such files by itself
 
-    _python("-c", BUILD_SDIST, tmp_path, cwd=source)
-    (archive,) = tmp_path.glob("*.tar.gz")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    for folder in ("built", "again"):
+        (tmp_path / folder).mkdir()
+        _python("-c", BUILD_SDIST, tmp_path / folder, cwd=source)
+        os.utime(source / "README.md", (1, 1))
+    (archive,) = tmp_path.glob("built/*.tar.gz")
+    assert archive.read_bytes() == (tmp_path / "again" / archive.name).read_bytes()
     with tarfile.open(archive) as file:
         file.extractall(tmp_path / "unpacked", filter="data")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     assert _files(unpacked) == _files(ROOT)
+    assert not (unpacked / "tests").exists(), "a part of the tests, without what they import"
 
     wheel = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", tmp_path]
     _python(*wheel, unpacked, cwd=tmp_path)
