@@ -50,7 +50,7 @@ RUN = [
     "adapt.max_tokens=32",
     "adapt.evaluations=0",
 ]
-RUN += ["seeds.finetunings=1"]
+RUN += ["seeds.finetunings=1", "candidates=[]"]
 CARD = """\
 name: tickets
 title: Which team should answer a support ticket?

@@ -233,6 +233,7 @@ def test_a_quick_run_ends_after_the_probe_and_the_run_goes_on_from_there(home, m
     line += ["adapt.tokens=400", "adapt.batch_size=8", "adapt.max_tokens=24"]
     line += ["finetune.preset=quick", "finetune.epochs=1", "finetune.max_tokens=24"]
     line += ["seeds.adaptations=2", "seeds.finetunings=1", "probe.sizes=[12]", "probe.draws=2"]
+    line += ["candidates=[]"]
 
     def tested():
         results = home / "toy" / "finetune" / "toy"
