@@ -75,7 +75,7 @@ pipeline = load("model.skops", trusted=["sklearn.multiclass._ConstantPredictor"]
 pipeline.predict(encoder.encode(["a text", "another text"]))
 ```"""
 OPEN_TRANSFORMERS = """\
-Without dana, unless it has a folder `backbone`:
+Without dana:
 
 ```python
 from transformers import pipeline
@@ -85,6 +85,9 @@ pipeline("text-classification", ".", truncation=True)(["a text", "another text"]
 IN_WINDOWS = """\
 It labels in dana alone: dana reads a long text in windows and averages what the model says of them.
 By themselves, transformers and sentence-transformers would read the first window only."""
+IN_PARTS = """\
+It labels in dana alone: its head, `head.safetensors`, reads the mean of all tokens, or two markers.
+`backbone/` opens with `AutoModel.from_pretrained`."""
 OPENED_BY = {"tfidf": OPEN_SKOPS, "vectors": OPEN_VECTORS, "finetuned": OPEN_TRANSFORMERS}
 LIBRARIES = {"tfidf": "sklearn", "vectors": "sklearn", "finetuned": "transformers"}
 ENCODER_CARD = """\
@@ -175,6 +178,7 @@ def model_card(
     choice: Mapping[str, Any],
     base: str,
     trained: int,
+    is_in_parts: bool = False,
 ) -> str:
     """Return the README of a model.
 
@@ -184,6 +188,7 @@ def model_card(
         choice: Content of ``choice.json``.
         base: The base model of the run.
         trained: Number of texts that the model was fitted to.
+        is_in_parts: Whether it is a backbone and a head of dana's own.
     """
     has_labels = task.label_kind.has_labels
     words = candidate_words(winner["kind"], has_labels)
@@ -195,6 +200,11 @@ def model_card(
         what += f" The base is {model_name(base)}."
     if winner.get("base") and winner["base"] == winner["model"]:
         what += f" {UNADAPTED}"
+    without_dana = OPENED_BY[winner["form"]]
+    if winner.get("windows"):
+        without_dana = IN_WINDOWS
+    elif is_in_parts:
+        without_dana = IN_PARTS
     return MODEL_CARD.format(
         licence=licence,
         library=LIBRARIES[winner["form"]],
@@ -206,7 +216,7 @@ def model_card(
         candidates=_candidate_lines(choice["candidates"], choice["choice"], has_labels),
         why=_reasons(choice, has_labels),
         labels=_label_section(choice["labels"]),
-        without_dana=IN_WINDOWS if winner.get("windows") else OPENED_BY[winner["form"]],
+        without_dana=without_dana,
         terms=_terms(task, winner["kind"], base),
     )
 

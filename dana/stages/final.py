@@ -51,6 +51,7 @@ from dana.finetuning.result_model import (
 from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.saved import save_classifier
 from dana.finetuning.settings import FinetuneSettings, chosen_weight
+from dana.models.classifier import BACKBONE
 from dana.models.encoder_folder import save_encoder
 from dana.models.folder import model_identity
 from dana.report.probes import ALL, LINEAR
@@ -405,7 +406,9 @@ def _publish_model(
             fit(folder, ending, winner, description)
             save_likeness(folder, every, _pool_sample(out / POOL))
         write_json(folder / CHOICE, content)
-        write_text(folder / "README.md", model_card(task, winner, content, ending.base, len(every)))
+        is_in_parts = (folder / BACKBONE).is_dir()
+        card = model_card(task, winner, content, ending.base, len(every), is_in_parts)
+        write_text(folder / "README.md", card)
 
     publish(target, write)
     log.info("final     %s is the model in %s", winner["kind"], target)
