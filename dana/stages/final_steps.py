@@ -109,6 +109,7 @@ def with_final(
     for kind, candidate in candidates.items():
         kinds_by_last_step.setdefault(candidate.pop("last"), []).append(kind)
     ready: list[dict[str, Any]] = []
+    last_choice: tuple[str, ...] = ()  # one after the other, as all of them publish one folder
     for step in steps:
         yield step
         kinds = kinds_by_last_step.get(step.name, [])
@@ -119,7 +120,9 @@ def with_final(
             yield from encoder_steps
             encoder_steps = []
         ready += tested
-        yield _final_step(settings, card, kinds[-1], ready, candidates, folds)
+        choice = _final_step(settings, card, kinds[-1], ready, candidates, folds, last_choice)
+        last_choice = (choice.name,)
+        yield choice
     yield from encoder_steps
 
 
@@ -215,8 +218,19 @@ def _final_step(
     ready: Sequence[dict[str, Any]],
     all_candidates: Mapping[str, Any],
     folds: int,
+    after: tuple[str, ...],
 ) -> Step:
-    """Make the step that chooses among the candidates that are ready after those of a kind."""
+    """Make the step that chooses among the candidates that are ready after those of a kind.
+
+    Args:
+        settings: Settings of the run.
+        card: The task's card.
+        kind: The newest candidate.
+        ready: The candidates that are tested then.
+        all_candidates: All of them by kind, in their order.
+        folds: Number of folds of the task.
+        after: Name of the choice before, if there is one.
+    """
     order = list(all_candidates)
     candidates = sorted(ready, key=lambda candidate: order.index(candidate["kind"]))
     arguments = {
@@ -231,7 +245,7 @@ def _final_step(
         "data": settings.data,
         "folds": folds,
     }
-    return Step(f"{FINAL}/{kind}", STAGE, arguments, is_alone=True, concludes=True)
+    return Step(f"{FINAL}/{kind}", STAGE, arguments, after, is_alone=True, concludes=True)
 
 
 def base_name(settings: RunSettings) -> str:

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -93,6 +94,14 @@ def test_the_model_is_chosen_after_each_kind_of_candidate(inputs, run, tmp_path)
         assert [row["kind"] for row in choice["candidates"]] == KINDS[:number]
         assert choice["waiting"] == len(KINDS) - number
         assert choice["texts"] == 60
+
+
+def test_choices_follow_one_another_as_they_write_one_folder(inputs, tmp_path):
+    steps = plan_run(recipe(inputs, tmp_path, **TRIED)).steps
+    finals = [step for step in steps if step.name.startswith("final/")]
+    assert finals[0].after == ()
+    for former, step in pairwise(finals):
+        assert step.after == (former.name,)
 
 
 def test_a_quick_run_chooses_among_what_is_not_fine_tuned(inputs, tmp_path):

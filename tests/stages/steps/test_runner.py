@@ -422,12 +422,9 @@ def test_later_steps_wait_for_one_that_stops_and_are_left_out_if_it_has_a_reason
         draw(tmp_path, "b"),
         draw(tmp_path, "c", "b"),
     )
-    assert list(execute(Run(tmp_path, steps), jobs)) == [
-        "a",
-        "slow",
-        "look/2",
-        *(["b", "c"] if not reason else []),
-    ]
+    made = list(execute(Run(tmp_path, steps), jobs))
+    assert sorted(made[:2]) == ["a", "slow"]
+    assert made[2:] == ["look/2", *(["b", "c"] if not reason else [])]
     assert set(pd.read_csv(tmp_path / "results.csv")["step"]) == {
         "a",
         "slow",
