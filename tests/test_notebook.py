@@ -65,6 +65,7 @@ def test_the_notebook_leads_from_a_table_to_labels_of_new_texts(notebook, tmp_pa
     outputs = [output for cell in cells for output in cell.get("outputs", [])]
     figures = [output for output in outputs if "image/png" in output.get("data", {})]
     assert len(figures) == 2
-    rows = outputs[-1].text.splitlines()[1:]
+    printed = [output.text for output in outputs if output.get("name") == "stdout"]
+    rows = printed[-1].splitlines()[1:]
     assert len(rows) == 3
     assert {row.split()[1] for row in rows} <= LABELS
