@@ -81,6 +81,7 @@ def config_of(arch, dropout):
     shape = {"hidden_size": 768, "num_attention_heads": 12}
     if arch in LOCAL:
         shape = AutoConfig.from_pretrained(LOCAL[arch]).to_dict()
+        del shape["model_type"]  # which `kind` names
     if TINY:
         shape = {
             "hidden_size": 32,

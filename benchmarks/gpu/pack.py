@@ -24,6 +24,8 @@ import numpy as np
 
 # Not installed on that machine; datasets also needs xxhash, which is.
 WHEELS = ["datasets", "dill", "multiprocess", "evaluate", "pyod", "loky", "sentencex"]
+WHEELS += ["pydantic", "pydantic_core", "annotated-types", "typing-inspection", "typing_extensions"]
+WHEELS += ["hypothesis", "sortedcontainers"]  # of the tests
 PLATFORMS = [
     "manylinux_2_28_x86_64",
     "manylinux_2_27_x86_64",
