@@ -14,6 +14,7 @@ from dana.core.schemas import FINAL
 from dana.finetuning.settings import training_class
 from dana.report.run import is_control
 from dana.stages.arms import Arm
+from dana.stages.finetune_steps import CANDIDATE, FINETUNE
 from dana.stages.probe_steps import is_per_word, is_written_later
 from dana.stages.settings import RunSettings
 from dana.stages.steps.step import OutputOf, Step
@@ -23,7 +24,6 @@ TFIDF = "tfidf"
 OF_PROBE = ("windows", "class_weight")  # options of a candidate, if they are set
 VECTORS = "vectors"
 FINETUNED = "finetuned"
-CANDIDATE = "candidate"  # fine-tuned in another way than the arms that the run compares
 ENCODER = "encoder"
 BASE = "base"
 STAGE = "dana.stages.final:final_stage"
@@ -138,7 +138,7 @@ def _candidates(
     families = [
         (VECTORS, VECTORS, f"probe/{task}"),
         *((method, FINETUNED, f"{CANDIDATE}/{method}") for method in settings.candidates),
-        (FINETUNED, FINETUNED, f"finetune/{task}"),
+        (FINETUNED, FINETUNED, f"{FINETUNE}/{task}"),
     ]
     found = {}
     makers = [step for step in steps if _is_of(step.name, f"baselines/{task}")]

@@ -26,6 +26,7 @@ from dana.tasks.settings import AUTO
 from dana.train.execution import Precision, refuse_precision
 
 FINETUNE = "finetune"
+CANDIDATE = "candidate"  # fine-tuned in another way than the arms that the run compares
 SEED_STAGE = "dana.stages.finetune_seed:seed_stage"
 RATE_STAGE = "dana.stages.finetune_seed:rate_stage"
 MODEL_STAGE = "dana.stages.finetune_seed:model_stage"
@@ -204,7 +205,7 @@ def refuse_mixed_precision(run: Run) -> None:
         ConfigError: Names a finished step's folder and the environment variable that sets its
             precision.
     """
-    trained = (f"{FINETUNE}/", "candidate/")
+    trained = (f"{FINETUNE}/", f"{CANDIDATE}/")
     states = {name: state for name, state in run.states().items() if name.startswith(trained)}
     if "done" not in states.values() or set(states.values()) == {"done"}:
         return

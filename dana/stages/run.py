@@ -23,7 +23,6 @@ from dana.scoring.settings import Selection
 from dana.stages.arms import Arm
 from dana.stages.final_steps import (
     BASE,
-    CANDIDATE,
     arm_of_encoder,
     check_final,
     methods_tried,
@@ -31,6 +30,7 @@ from dana.stages.final_steps import (
     with_final,
 )
 from dana.stages.finetune_steps import (
+    CANDIDATE,
     WHOLE,
     TaskRun,
     baseline_step,

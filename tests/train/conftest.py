@@ -128,6 +128,20 @@ def gradient_of_step(state, batch, settings):
     return take_step(state, batch, 1e-4, 0, settings), gradients[-1]
 
 
+def assert_passes_change_nothing(batch, settings, layout, budget):
+    """A step in passes of a budget and layout has the losses and the gradient of one padded pass."""
+    one, gradient = gradient_of_step(new_state(bert(), settings), batch, settings)
+    model = bert()
+    if layout == "unpadded":
+        use_varlen(model)
+    state = new_state(model, settings, budget, layout=layout)
+    other, other_gradient = gradient_of_step(state, batch, settings)
+    assert other.loss == pytest.approx(one.loss, abs=1e-6)
+    assert other.plain_loss == pytest.approx(one.plain_loss, abs=1e-6)
+    assert other.other_losses == pytest.approx(one.other_losses)
+    torch.testing.assert_close(other_gradient, gradient, atol=2e-6, rtol=1e-4)
+
+
 def run(examples, dropout=0.0, budget=512, layout="padded", **settings):
     """Trains a new tiny model; returns its state and records."""
     defaults = {"max_tokens": 16, "batch_size": 8, "evaluations": 0}

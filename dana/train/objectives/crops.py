@@ -25,14 +25,13 @@ from dana.core.config import require
 from dana.core.rng import UNIT_STRIDE
 from dana.train.documents import DrawCrops, PieceBatch
 from dana.train.examples import Batch, SpecialTokens
-from dana.train.layout import BatchLayout
 from dana.train.objectives.base import Collator, ModelCardTerms
-from dana.train.objectives.batch import ACCURACY, JointBatch, MicroBatch, loss_scale
+from dana.train.objectives.batch import ACCURACY, loss_scale
 from dana.train.objectives.vectors import (
     DOCUMENTS_A_STEP,
     TextVectors,
     VectorObjective,
-    text_inputs,
+    VectorsBatch,
 )
 
 TEMPERATURE = 0.05
@@ -102,7 +101,7 @@ def pair_losses(
 
 
 @dataclass(frozen=True)
-class CropsBatch(JointBatch):
+class CropsBatch(VectorsBatch):
     """The pairs of one step on all ranks; ``counts`` and the scale are of documents.
 
     Attributes:
@@ -124,12 +123,6 @@ class CropsBatch(JointBatch):
     def guess(self) -> float:
         """Accuracy of choosing among the negatives and the own second piece at random."""
         return float((1 / (1 + self.is_negative.sum(1))).mean())
-
-    def micro(self, rows: np.ndarray, layout: BatchLayout) -> MicroBatch:
-        passed = rows if rows.size else np.array([0])
-        inputs = text_inputs(self.inputs, self.examples.offsets, passed, layout)
-        nothing = torch.zeros(0)
-        return MicroBatch(inputs, nothing, torch.from_numpy(rows), nothing)
 
     def joint_losses(self, vectors: Tensor) -> Tensor:
         weights = torch.from_numpy(self.document_weights).to(vectors.device)

@@ -35,11 +35,10 @@ from dana.core.registry import ENCODERS, origin_of
 from dana.models.folder import load_config, model_identity, model_name, resolve_model
 from dana.train.documents import DrawSentences
 from dana.train.examples import Batch, ExampleSet, SpecialTokens
-from dana.train.layout import BatchLayout
 from dana.train.objectives.base import Collator, ModelCardTerms
-from dana.train.objectives.batch import JointBatch, MicroBatch, loss_scale
+from dana.train.objectives.batch import loss_scale
 from dana.train.objectives.masked import HELDOUT_SEED
-from dana.train.objectives.vectors import HEAD_RATE, TextVectors, VectorObjective, text_inputs
+from dana.train.objectives.vectors import HEAD_RATE, TextVectors, VectorObjective, VectorsBatch
 
 TEACHER_TOKENS = 256  # of a sentence; longer ones are cut
 CASED = "A"  # a text that a tokenizer without capital letters changes
@@ -95,7 +94,7 @@ def distillation_losses(
 
 
 @dataclass(frozen=True)
-class DistillBatch(JointBatch):
+class DistillBatch(VectorsBatch):
     """The sentences of one step on all ranks.
 
     Attributes:
@@ -107,12 +106,6 @@ class DistillBatch(JointBatch):
     weights: np.ndarray
     teacher: np.ndarray
     relations: float
-
-    def micro(self, rows: np.ndarray, layout: BatchLayout) -> MicroBatch:
-        passed = rows if rows.size else np.array([0])
-        inputs = text_inputs(self.inputs, self.examples.offsets, passed, layout)
-        nothing = torch.zeros(0)
-        return MicroBatch(inputs, nothing, torch.from_numpy(rows), nothing)
 
     def joint_losses(self, vectors: Tensor) -> Tensor:
         teacher = torch.from_numpy(self.teacher).to(vectors.device)

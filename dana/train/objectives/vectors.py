@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from dana.train.examples import SpecialTokens, TrainingText
 from dana.train.layout import BatchLayout, lay_out
 from dana.train.objectives.architectures import is_masked_model, refuse_architecture
 from dana.train.objectives.base import Objective
-from dana.train.objectives.batch import move_tensors
+from dana.train.objectives.batch import JointBatch, MicroBatch, move_tensors
 from dana.train.objectives.masked import HELDOUT_SEED
 
 DOCUMENTS_A_STEP = 64
@@ -167,3 +167,14 @@ def text_inputs(
         "texts": rows.size,
         **attention,
     }
+
+
+@dataclass(frozen=True)
+class VectorsBatch(JointBatch):
+    """A step whose losses compare the vectors of its texts: a pass of :class:`TextVectors` reads some of them."""
+
+    def micro(self, rows: np.ndarray, layout: BatchLayout) -> MicroBatch:
+        passed = rows if rows.size else np.array([0])
+        inputs = text_inputs(self.inputs, self.examples.offsets, passed, layout)
+        nothing = torch.zeros(0)
+        return MicroBatch(inputs, nothing, torch.from_numpy(rows), nothing)

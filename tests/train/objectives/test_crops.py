@@ -24,12 +24,12 @@ from dana.train.settings import TrainSettings
 from dana.train.training_state import TrainingState
 from tests.train.conftest import (
     SPECIAL_TOKENS,
+    assert_passes_change_nothing,
     bert,
     gradient_of_step,
     new_state,
     random_documents,
     some_weights,
-    use_varlen,
 )
 
 SETTINGS = TrainSettings(objective="crops", max_tokens=16, batch_size=6, steps=3, clip=1e9)
@@ -98,17 +98,7 @@ def test_loss_and_gradient_are_those_of_one_piece_at_a_time(denominator):
 @pytest.mark.parametrize("layout", ["padded", "unpadded"])
 @pytest.mark.parametrize("budget", [16, 50, 200])
 def test_passes_and_layouts_change_nothing(layout, budget):
-    batch = step_of(documents())
-    one, gradient = gradient_of_step(new_state(bert(), SETTINGS), batch, SETTINGS)
-    model = bert()
-    if layout == "unpadded":
-        use_varlen(model)
-    state = new_state(model, SETTINGS, budget, layout=layout)
-    other, other_gradient = gradient_of_step(state, batch, SETTINGS)
-    assert other.loss == pytest.approx(one.loss, abs=1e-6)
-    assert other.plain_loss == pytest.approx(one.plain_loss, abs=1e-6)
-    assert other.other_losses == pytest.approx(one.other_losses)
-    torch.testing.assert_close(other_gradient, gradient, atol=2e-6, rtol=1e-4)
+    assert_passes_change_nothing(step_of(documents()), SETTINGS, layout, budget)
 
 
 def test_a_second_pass_has_the_dropout_of_the_first(monkeypatch):
