@@ -197,7 +197,8 @@ def test_memory_that_runs_out_is_said_in_one_line(device, monkeypatch):
 
 def test_the_size_of_a_pass_is_that_of_the_device(device):
     settings = replace(SETTINGS, batch_size=24)
-    accelerator = accelerator_on(device)
+    # The attention kernel computes in half precision alone.
+    accelerator = accelerator_on(device, "bf16" if device.type == "cuda" else "no")
     shape, reasons = choose_execution(
         new_model(0.1), random_examples(), settings, accelerator, MASKED
     )
@@ -242,7 +243,9 @@ def test_a_task_that_can_be_learnt_is_learnt(device, checkpoint, tmp_path, monke
 def test_vectors_in_each_precision(device, checkpoint, repository_texts):
     exact = TransformerEncoder(checkpoint, device="cpu", dtype="float32").encode(repository_texts)
     full = TransformerEncoder(checkpoint, device=device.type, dtype="float32")
-    torch.testing.assert_close(full.encode(repository_texts).cpu(), exact, atol=1e-4, rtol=0)
+    # Another test of this process may have allowed TF32, which rounds to about 1e-3.
+    bound = 1e-3 if device.type == "cuda" else 1e-4
+    torch.testing.assert_close(full.encode(repository_texts).cpu(), exact, atol=bound, rtol=0)
     half = TransformerEncoder(checkpoint, device=device.type, dtype="bfloat16")
     rounded = half.encode(repository_texts).cpu()
     assert 0 < float((rounded - exact).norm() / exact.norm()) < 3e-2

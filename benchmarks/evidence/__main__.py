@@ -30,6 +30,7 @@ from plan import (
     Adaptation,
     controls,
     forgetting,
+    own_texts,
     primary,
     rivals,
     tuned,
@@ -64,6 +65,7 @@ QUESTIONS = {
     "tuned": Question(tuned, tuned_rows, "finetune", (TARGET_TEXTS,)),
     "controls": Question(controls),
     "dsir": Question(rivals),
+    "own": Question(own_texts),
     "variants": Question(variants),
     "forgetting": Question(forgetting, forgetting_rows),
 }

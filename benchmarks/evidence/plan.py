@@ -34,6 +34,8 @@ RANDOM = "random"
 CHOSEN = "chosen"
 DSIR = "dsir"
 SHUFFLED = "shuffled"  # chosen text in which the answer to the objective's question is destroyed
+OWN = "own"  # all training texts of the task, without their labels, as documents where ids tell
+OWN_AND_CHOSEN = "own-and-chosen"
 PAPER_SEGMENTS = "paper-segments"  # the paper's own path: detectors, ranked by its protocol
 PAPER_SIGMOID = "paper-sigmoid"
 # Arguments of dana score, and of dana weigh.
@@ -42,6 +44,8 @@ SELECTION = {
     CHOSEN: ["--selector", "auto"],
     DSIR: ["--selector", "dsir"],
     SHUFFLED: ["--selector", "random"],
+    OWN: ["--selector", "random"],
+    OWN_AND_CHOSEN: ["--selector", "random"],
 }
 BY_DETECTOR = [
     *("--selector", "detector", "--detector", "auto", "--encoder", "static"),
@@ -50,12 +54,15 @@ BY_DETECTOR = [
 SELECTION |= dict.fromkeys((PAPER_SEGMENTS, PAPER_SIGMOID), BY_DETECTOR)
 DOCUMENT_BUDGET = ["--budget", f"{DOCUMENTS} documents"]
 WEIGHTS = dict.fromkeys(SELECTION, DOCUMENT_BUDGET) | {PAPER_SIGMOID: ["--policy", "sigmoid"]}
+WEIGHTS |= {arm: ["--budget", "1000000 documents"] for arm in (OWN, OWN_AND_CHOSEN)}  # all
 
 # Fine-tuning of the whole model at 500 labels: the second question.
 TUNED_TASKS = ("rct_sample", "csabstruct", "agnews")
 TUNINGS = 2  # seeds of each adapted model
 
 CONTROLS = 4  # adaptations
+OWN_TEXTS = 3  # adaptations on the task's own texts, of each arm
+OWN_OBJECTIVE = "masked"  # where the pilot chose none, or documents of the task cannot be told
 VARIED_TASKS = ("rct_sample", "agnews")
 VARIATIONS = 2  # adaptations of each variant, which shows a size and decides nothing
 OTHER_STEPS = (25, 150)
@@ -147,6 +154,18 @@ def controls(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
     for index in range(CONTROLS):
         for task, objective in choices.items():
             yield Adaptation(task, SHUFFLED, objective, index), [task]
+
+
+def own_texts(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
+    """Yield the adaptations on the task's own texts, alone and together with chosen text."""
+    for index in range(OWN_TEXTS):
+        for task in TASKS:
+            choice = choices.get(task.name)
+            if choice is None or (choice == "position" and task.group is None):
+                yield Adaptation(task.name, OWN, OWN_OBJECTIVE, index), [task.name]
+                continue
+            yield Adaptation(task.name, OWN, choice, index), [task.name]
+            yield Adaptation(task.name, OWN_AND_CHOSEN, choice, index), [task.name]
 
 
 def variants(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:

@@ -16,10 +16,13 @@ import numpy as np
 import pyarrow.parquet as pq
 from plan import (
     BASE,
+    CHOSEN,
     CURVE,
     DRAWS,
     MAX_TOKENS,
     MODEL,
+    OWN,
+    OWN_AND_CHOSEN,
     PRECISION,
     RANDOM,
     SELECTION,
@@ -33,7 +36,7 @@ from plan import (
     Adaptation,
 )
 from rows import encode_counts
-from texts import read_rows, write_rows
+from texts import own_documents, read_rows, write_rows
 
 from dana.core.artifacts import read_json
 from dana.core.files import slug
@@ -91,6 +94,8 @@ def select(work: Path, task: str, arm: str, index: int = 0, objective: str = "")
     pool = work / "pool.jsonl"
     if arm == SHUFFLED:
         pool = shuffle(work, task, objective)
+    elif arm in (OWN, OWN_AND_CHOSEN):
+        pool = own_pool(work, task, arm)
     dana(
         log,
         *("score", "--task", target, "--pool", pool, "--out", folder),
@@ -98,6 +103,25 @@ def select(work: Path, task: str, arm: str, index: int = 0, objective: str = "")
     )
     dana(log, "weigh", folder, *WEIGHTS[arm])
     return folder
+
+
+def chosen_texts(work: Path, task: str) -> list[str]:
+    """Return the documents that were chosen for a task."""
+    chosen = select(work, task, CHOSEN) / "weights" / "__dana__" / "selected.jsonl.gz"
+    with gzip.open(chosen, "rt", encoding="utf-8") as lines:
+        return [json.loads(line)["text"] for line in lines]
+
+
+def own_pool(work: Path, task: str, arm: str) -> Path:
+    """Write a pool of the task's own texts, with the chosen ones where the arm has them; return its file."""
+    out = work / "own" / f"{task}-{arm}.jsonl"
+    if out.is_file():
+        return out
+    texts = own_documents(next(one for one in TASKS if one.name == task))
+    if arm == OWN_AND_CHOSEN:
+        texts += chosen_texts(work, task)
+    write_rows(out, [{"id": str(number), "text": text} for number, text in enumerate(texts)])
+    return out
 
 
 def shuffle(work: Path, task: str, objective: str) -> Path:
@@ -109,11 +133,9 @@ def shuffle(work: Path, task: str, objective: str) -> Path:
     out = work / "shuffled" / f"{task}-{objective}.jsonl"
     if out.is_file():
         return out
-    chosen = select(work, task, "chosen") / "weights" / "__dana__" / "selected.jsonl.gz"
-    with gzip.open(chosen, "rt", encoding="utf-8") as lines:
-        texts = [json.loads(line)["text"] for line in lines]
     documents = [
-        [text[start:end].strip() for start, end in sentences(text, "en")] for text in texts
+        [text[start:end].strip() for start, end in sentences(text, "en")]
+        for text in chosen_texts(work, task)
     ]
     generator = random.Random(0)
     if objective == "position":

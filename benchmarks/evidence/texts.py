@@ -86,6 +86,33 @@ def divide(task: Task) -> tuple[list[Example], list[Example]]:
     return [train[row] for row in kept[:TRAIN_TEXTS]], test
 
 
+def own_documents(task: Task) -> list[str]:
+    """Return all training texts of a task that repeat no test text, one document each or as ids tell.
+
+    Sentences of a document stand in its order, one a line.
+    """
+    _, test = divide(task)
+    splits = read_splits(load_card(task.name))
+    examples = splits["train"]
+    if task.is_divided_again:
+        examples, _ = divide(task)
+    tested = TestedTexts(example.text for example in test)
+    tested_groups = {group_of(task, example) for example in test}
+    documents: dict[str, list[Example]] = {}
+    for row in tested.without_repeats([example.text for example in examples]):
+        group = group_of(task, examples[row])
+        if group not in tested_groups:
+            documents.setdefault(group, []).append(examples[row])
+    for sentences in documents.values():
+        sentences.sort(key=lambda example: place_of(example.id))
+    return ["\n".join(one.text for one in sentences) for sentences in documents.values()]
+
+
+def place_of(name: str) -> int:
+    """Return the last number of an id: the place of a sentence in its document."""
+    return int(re.findall(r"\d+", name)[-1])
+
+
 def prepare_task(task: Task, folder: Path) -> None:
     """Write a task's texts, its card for pilot and fine-tuning, and the texts that selection sees.
 

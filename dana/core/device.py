@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
+import numpy as np
 import torch
 
 from dana.core.launch import cores
@@ -21,6 +22,14 @@ def find_device(name: str = "auto") -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
+
+
+def tensor_on(values: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Copy an array to a device. A GPU copies it from pinned memory, while the CPU goes on."""
+    tensor = torch.from_numpy(values)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def describe_machine() -> str:

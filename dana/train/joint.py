@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dana.core.device import tensor_on
 from dana.core.rng import derive_seed, torch_seed
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.batch import JointBatch, Pass, micro_loss, sum_by_kind
@@ -58,16 +59,14 @@ def joint_backward(
     own = torch.cat(parts)
     everything = _collect(own.detach(), rows, batch.lengths.size, accelerator)
     if keeps_graphs:
-        own_rows = torch.from_numpy(rows).to(own.device)
+        own_rows = tensor_on(rows, own.device)
         vectors = everything.index_copy(0, own_rows, own)
     else:
         vectors = everything.requires_grad_()
     losses = batch.joint_losses(vectors)
-    coefficients = torch.from_numpy(batch.joint_coefficients().astype(np.float32))
+    coefficients = tensor_on(batch.joint_coefficients().astype(np.float32), losses.device)
     accumulation = accelerator.gradient_accumulation_steps
-    loss = micro_loss(
-        losses, coefficients.to(losses.device), batch.scale.total, world, accumulation
-    )
+    loss = micro_loss(losses, coefficients, batch.scale.total, world, accumulation)
     accelerator.sync_gradients = True
     if keeps_graphs:
         state.backward(loss)
@@ -77,7 +76,7 @@ def joint_backward(
             accelerator.sync_gradients = number == len(passes) - 1
             with nullcontext() if accelerator.sync_gradients else accelerator.no_sync(module):
                 part = run_pass(number)
-                own_gradient = gradient[torch.from_numpy(one.rows).to(gradient.device)]
+                own_gradient = gradient[tensor_on(one.rows, gradient.device)]
                 state.backward((part * own_gradient).sum())
     sizes = list(batch.loss_counts.values())
     sums = sum_by_kind(losses.detach(), coefficients, sizes, batch.scale.total)
@@ -117,7 +116,7 @@ def collect_vectors(
 def _collect(own: Tensor, rows: np.ndarray, count: int, accelerator: Any) -> Tensor:
     """Collect the vectors of all ranks, shape (count, width), from those of this rank's rows."""
     everything = own.new_zeros(count, own.shape[1])
-    everything[torch.from_numpy(rows).to(own.device)] = own
+    everything[tensor_on(rows, own.device)] = own
     collected: Tensor = accelerator.reduce(everything)
     return collected
 

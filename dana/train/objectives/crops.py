@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from dana.core.config import require
+from dana.core.device import tensor_on
 from dana.core.rng import UNIT_STRIDE
 from dana.train.documents import DrawCrops, PieceBatch
 from dana.train.examples import Batch, SpecialTokens
@@ -125,8 +126,8 @@ class CropsBatch(VectorsBatch):
         return float((1 / (1 + self.is_negative.sum(1))).mean())
 
     def joint_losses(self, vectors: Tensor) -> Tensor:
-        weights = torch.from_numpy(self.document_weights).to(vectors.device)
-        is_negative = torch.from_numpy(self.is_negative).to(vectors.device)
+        weights = tensor_on(self.document_weights, vectors.device)
+        is_negative = tensor_on(self.is_negative, vectors.device)
         return torch.cat(pair_losses(vectors, weights, is_negative, self.temperature))
 
     def joint_coefficients(self) -> np.ndarray:

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from dana.core.config import require
+from dana.core.device import tensor_on
 from dana.core.registry import ENCODERS, origin_of
 from dana.models.folder import load_config, model_identity, model_name, resolve_model
 from dana.train.documents import DrawSentences
@@ -108,8 +109,8 @@ class DistillBatch(VectorsBatch):
     relations: float
 
     def joint_losses(self, vectors: Tensor) -> Tensor:
-        teacher = torch.from_numpy(self.teacher).to(vectors.device)
-        weights = torch.from_numpy(self.weights).to(vectors.device)
+        teacher = tensor_on(self.teacher, vectors.device)
+        weights = tensor_on(self.weights, vectors.device)
         own_width = vectors.shape[1] - teacher.shape[1]
         own, mapped = vectors.split([own_width, teacher.shape[1]], dim=1)
         return distillation_losses(own, mapped, teacher, weights, self.relations)
