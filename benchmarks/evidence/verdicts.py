@@ -357,7 +357,7 @@ def prediction_table(results: Results) -> list[dict[str, str]]:
             row = {
                 "task": task.name,
                 "objective": objective,
-                "chosen": "yes" if found[0]["choice"] == objective else "",
+                "taken": "yes" if found[0]["choice"] == objective else "",
                 "pilot": f"{trial['gain']:+.3f} ± {trial['error']:.3f}",
             }
             for size in SIZES:

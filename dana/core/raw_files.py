@@ -19,14 +19,16 @@ RAW_FILES = "raw_files"  # key in the manifest
 class RawFiles:
     """The raw files of one step."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
         """Read what an earlier command on the folder knew.
 
         Args:
-            folder: Folder of the step, which may be missing.
+            folder: Folder of the step, which may be missing; None knows nothing.
         """
         self._known: dict[str, dict[str, Any]] = {}
         self._records: dict[str, dict[str, Any]] = {}
+        if folder is None:
+            return
         with suppress(ArtifactError):  # opening the folder tells
             for record in read_manifest(folder).get(RAW_FILES, []):
                 self._known[record["path"]] = record

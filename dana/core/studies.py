@@ -30,8 +30,9 @@ class Study:
         settings: Dataclass of that section of :class:`dana.stages.settings.RunSettings`.
         commands: Maps each command to its line in ``dana --help`` and the function that adds it to
             the parser.
-        steps: Function that yields the steps of the study in ``dana run``, see
-            :mod:`dana.stages.run`.
+        steps: Function that yields the steps of the study in ``dana run`` from two
+            :class:`~dana.stages.settings.RunSettings`: those of the run, and the part of them that
+            reading texts uses.
         sections: Function from the run's tables (:class:`dana.report.run.RunFrames`) to a list of
             the study's sections of a report (:class:`dana.report.page.Section`).
         groups: Maps each kind of artifact that ``dana weigh --balance`` can read to its column with

@@ -300,7 +300,7 @@ def _some(seeds: Sequence[int]) -> str:
     return f"{first} …" if len(seeds) > 6 else first
 
 
-def weights(identity: Any) -> Weights:
+def weight_digests(identity: Any) -> Weights:
     """Return the digests of the weight files in a model's identity; of a Hub model, its name."""
     if not isinstance(identity, dict):
         return frozenset()
@@ -315,7 +315,7 @@ def output_weights(manifest: dict[str, Any]) -> Weights:
     """Return the digests of the weights that a step wrote; empty if its manifest lists none."""
     if manifest.get("kind") != "model":
         return frozenset()
-    return weights(manifest.get("weight_digests"))
+    return weight_digests(manifest.get("weight_digests"))
 
 
 def adaptations(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Lineage]:
@@ -329,7 +329,7 @@ def adaptations(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Lineage]:
         execution = manifest.get("execution")
         if isinstance(execution, dict):
             settings["precision"] = execution.get("precision")
-        parent = weights(depends_on["model"])
+        parent = weight_digests(depends_on["model"])
         lineages[output_weights(manifest)] = Lineage(parent, settings=settings)
     # Other steps write no weights, and some manifests do not name their files.
     lineages.pop(frozenset(), None)
@@ -338,7 +338,7 @@ def adaptations(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Lineage]:
 
 def trace(identity: Any, lineages: dict[Weights, Lineage]) -> Lineage:
     """Trace a model back to the model that the run started from."""
-    digests = weights(identity)
+    digests = weight_digests(identity)
     root = digests
     ancestors = set()
     tokens = 0

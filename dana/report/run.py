@@ -23,8 +23,8 @@ from dana.report.arm_results import (
     output_weights,
     read_arm_result,
     read_baseline,
+    weight_digests,
 )
-from dana.report.arm_results import weights as weight_digests
 from dana.report.files import (
     TRAINING,
     read_columns,
@@ -228,7 +228,8 @@ def read_outcomes(path: Path) -> RunFrames:
 def read_final(path: Path) -> dict[str, Any]:
     """Read the choice of the model that the run ends in; empty if it made none.
 
-    Of several choices, it is the first among most candidates: those that fewest were waiting for.
+    Each choice notes how many candidates had not been tested yet. The last one waited for the
+    fewest; of equal ones it is the first by name.
 
     Raises:
         ArtifactError: If a file is damaged.
@@ -286,7 +287,7 @@ def find_missing(
 ) -> Iterator[str]:
     """Yield what is missing of a run whose fine-tuning has begun.
 
-    These are results of adapted arms, and adaptations.
+    These are results of adapted arms, and of adaptations that have begun.
 
     Args:
         stages: Path of each artifact in the run.
@@ -295,7 +296,8 @@ def find_missing(
     """
     paths = [Path(stage).parts for stage in stages]
     adapted_arms = [path[1] for path in paths if path[0] == "arms" and path[-1] == "adapted"]
-    planned = len({path[1] for path in paths if path[0] == NESTED})
+    # Also of the first: its model is not nested, but its fine-tunings are.
+    begun = len({path[1] for path in paths if path[0] == NESTED})
     for task in dict.fromkeys(result.task for result in results):
         of_task = [result for result in results if result.task == task]
         finetuned_arms = {result.arm for result in of_task}
@@ -303,8 +305,8 @@ def find_missing(
             if arm not in finetuned_arms:
                 yield f"{arm} is not fine-tuned on {task}"
         finetuned = min(result.adaptations for result in of_task)
-        if finetuned < planned and not is_stopped:
-            yield f"{finetuned} of {planned} adaptations are fine-tuned on {task}"
+        if finetuned < begun and not is_stopped:
+            yield f"{finetuned} of {begun} adaptations are fine-tuned on {task}"
 
 
 def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:
@@ -315,24 +317,24 @@ def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:
     """
     fingerprints = {manifest.get("fingerprint") for manifest in stages.values()}
     fingerprints.add(None)  # of models that were not made from weights
-    models = {step: output_weights(manifest) for step, manifest in stages.items()}
-    for step, manifest in stages.items():
-        folder = Path(step)
+    weights_of = {path: output_weights(manifest) for path, manifest in stages.items()}
+    for path, manifest in stages.items():
+        folder = Path(path)
         depends_on = manifest.get("depends_on", {})
         if manifest.get("kind") == "model":
             has_weights = (folder.parent / "weights").as_posix() in stages
             if has_weights and depends_on.get("weights") not in fingerprints:
                 yield (
-                    f"Beware: {step} was trained on weights that were replaced since: "
+                    f"Beware: {path} was trained on weights that were replaced since: "
                     "adapt it again."
                 )
         if manifest.get("kind") == "finetune":
-            model = _model_of(folder.name, stages)
-            if not model or not models[model]:
+            model = _model_of(folder.name, stages)  # none of a single seed: its folder names no arm
+            if not model or not weights_of[model]:
                 continue
-            if weight_digests(depends_on.get("model")) not in models.values():
+            if weight_digests(depends_on.get("model")) not in weights_of.values():
                 yield (
-                    f"Beware: {step} is of a model that {model} replaced since: fine-tune it again."
+                    f"Beware: {path} is of a model that {model} replaced since: fine-tune it again."
                 )
 
 
@@ -427,7 +429,7 @@ def read_scores(path: Path) -> ScoreFrames | None:
     if scores is None:
         return None
     table = read_table(scores, SCORES.names)
-    units = _columns(table)
+    units = _lengths_and_scores(table)
     units.insert(0, "source", table["source"].dictionary_encode().to_pandas().astype("category"))
     planted_sources = [name for name in units["source"].cat.categories if name.endswith(PLANTED)]
     units.insert(1, "planted", units["source"].isin(planted_sources))
@@ -436,14 +438,14 @@ def read_scores(path: Path) -> ScoreFrames | None:
     if held_out.is_file():
         target = read_columns(held_out, SCORES.names)
     manifest: dict[str, Any] = {}
-    weight = None
-    weights = _weights_folder(path, scores)
-    if weights is not None:
-        manifest = _manifest(weights)
-        weight = _weights(weights, table)
-        units["weight"] = weight
-    relevant, foreign = most_extreme(table, path / "pool", weight)
-    return ScoreFrames(units, _columns(target), relevant, foreign, manifest)
+    weight_of_unit = None
+    weights_folder = _weights_folder(path, scores)
+    if weights_folder is not None:
+        manifest = _manifest(weights_folder)
+        weight_of_unit = _weights(weights_folder, table)
+        units["weight"] = weight_of_unit
+    relevant, foreign = most_extreme(table, path / "pool", weight_of_unit)
+    return ScoreFrames(units, _lengths_and_scores(target), relevant, foreign, manifest)
 
 
 def _weights_folder(path: Path, scores: Path) -> Path | None:
@@ -459,12 +461,12 @@ def _weights_folder(path: Path, scores: Path) -> Path | None:
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of a folder; empty without one."""
+    """Read the manifest of a folder, of any version of its schema; empty without one."""
     file = folder / MANIFEST
     return read_object(file) if file.is_file() else {}
 
 
-def _columns(table: pa.Table) -> pd.DataFrame:
+def _lengths_and_scores(table: pa.Table) -> pd.DataFrame:
     """Return the characters and the score of each scored unit."""
     characters = table["end"].to_numpy() - table["start"].to_numpy()
     return pd.DataFrame({"characters": characters, "score": table["score"].to_numpy()})
@@ -495,11 +497,11 @@ def read_evaluations(path: Path) -> pd.DataFrame | None:
             rows += [{"arm": arm, **values} for values in _evaluations(folder / TRAINING)]
     if not rows:
         return None
-    notes = {arm: read_manifest(folder) for arm, folder in folders.items()}
-    has_new_words = any("new_tokens" in arm_notes for arm_notes in notes.values())
+    manifests = {arm: read_manifest(folder) for arm, folder in folders.items()}
+    has_new_words = any("new_tokens" in manifest for manifest in manifests.values())
     predicts_tokens = all(math.isnan(row[name]) for row in rows for name in ACCURACIES)
     if has_new_words and predicts_tokens:
-        lengths = {arm: arm_notes.get("characters_per_token") for arm, arm_notes in notes.items()}
+        lengths = {arm: manifest.get("characters_per_token") for arm, manifest in manifests.items()}
         rows = [_per_character(row, lengths[row["arm"]] or {}) for row in rows]
     rows.sort(key=lambda row: arm_order(row["arm"]))
     return pd.DataFrame(rows).astype({"step": int, "tokens": int})

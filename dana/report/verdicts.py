@@ -125,7 +125,7 @@ class ArmComparison:
 
     @property
     def remedy(self) -> str:
-        """What more of would lower the error most.
+        """Name that of which more would lower the error most: adaptations, folds, texts or fine-tunings.
 
         If only one adaptation is known, these are adaptations, never fine-tunings.
         """
@@ -172,8 +172,8 @@ def rivals_of(arm: str) -> tuple[str, ...]:
 def questions(arms: Sequence[str]) -> list[tuple[str, str]]:
     """List the questions of a task as pairs of arms.
 
-    Our arms are compared with their controls, or without controls with all others. If all arms are
-    controls, each of them is compared with base.
+    Our arms are compared with their controls; without these with all others; and without others
+    the first of ours with each of the rest. If all arms are controls, each is compared with base.
     """
     ours = main_arms(arms)
     if not ours:
@@ -283,8 +283,8 @@ def reason_to_stop(rows: Iterable[ArmComparison]) -> str:
     """
     tested = [row for row in rows if _is_tested(row)]
     chances = [row.chance for row in tested if row.verdict == UNDECIDED]
-    # An unknown chance, NaN, is not below the limit.
-    if not tested or not max(chances, default=0.0) < FUTILE:
+    # No comparison with NaN is true, so an unknown chance keeps the run going.
+    if not tested or not all(chance < FUTILE for chance in chances):
         return ""
     decisions = f"{len(tested) - len(chances)} of {len(tested)} questions are decided"
     if not chances:
@@ -302,7 +302,8 @@ def difference(result: ArmResult, other: ArmResult) -> TwoLevel:
     adaptations = max(result.adaptations, other.adaptations)
     if adaptations > 1:
         return replace(two_level(differences, adaptations, folds), horizon=result.horizon)
-    return replace(two_level(differences, len(differences), folds), horizon=0)
+    # Without a planned end: a run looks at its results after adaptations alone.
+    return two_level(differences, len(differences), folds)
 
 
 def measure_pair(result: ArmResult, other: ArmResult) -> ArmComparison:

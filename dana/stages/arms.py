@@ -61,6 +61,11 @@ class Arm:
     weigh: WeighSettings | None = None
 
     @property
+    def is_adapted(self) -> bool:
+        """Whether a model is trained for the arm; else its model is the base."""
+        return bool(self.mix)
+
+    @property
     def selects(self) -> bool:
         """Whether it is adapted on selected text."""
         return "selected" in self.mix

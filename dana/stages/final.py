@@ -58,7 +58,7 @@ from dana.report.probes import ALL, LINEAR
 from dana.scoring.inputs import PoolText
 from dana.stages.baselines import VERSIONS as BASELINE_VERSIONS
 from dana.stages.baselines import fit_tfidf
-from dana.stages.final_steps import FINETUNED, OF_PROBE, TFIDF, VECTORS
+from dana.stages.final_steps import CANDIDATE_OPTIONS, FINETUNED, TFIDF, VECTORS
 from dana.stages.finetune_seed import fit_classifier
 from dana.stages.probe import task_identity
 from dana.tasks.card import TaskCard, load_card
@@ -370,7 +370,7 @@ def _publish_model(
         "baselines": BASELINE_VERSIONS[TFIDF],
         "pool": read_manifest(out / POOL).get("fingerprint"),
     }
-    depends_on |= {name: winner[name] for name in OF_PROBE if name in winner}
+    depends_on |= {name: winner[name] for name in CANDIDATE_OPTIONS if name in winner}
     made_from = fingerprint(depends_on)
     notes = {
         "made_from": made_from,
@@ -418,7 +418,9 @@ def _set_values(settings: FinetuneSettings) -> dict[str, Any]:
     """Return the settings; windows and a class weight only if they are set."""
     values = asdict(settings)
     return {
-        name: value for name, value in values.items() if name not in OF_PROBE or value is not None
+        name: value
+        for name, value in values.items()
+        if name not in CANDIDATE_OPTIONS or value is not None
     }
 
 
@@ -490,9 +492,7 @@ def _fit_finetuned(
         ending.settings,
         dict(ending.texts),
         FINETUNING_SEED,
-        folder,
         ending.data,
-        ending.folds or None,
         None if rate is None else Path(rate),
     )
     save_classifier(classifier, tokenizer, ending.task.label_kind, folder)

@@ -21,7 +21,7 @@ from dana.stages.steps.step import OutputOf, Step
 from dana.tasks.card import load_card
 
 TFIDF = "tfidf"
-OF_PROBE = ("windows", "class_weight")  # options of a candidate, if they are set
+CANDIDATE_OPTIONS = ("windows", "class_weight")  # what a candidate is fitted with, if it is set
 VECTORS = "vectors"
 FINETUNED = "finetuned"
 ENCODER = "encoder"
@@ -37,8 +37,6 @@ def check_final(settings: RunSettings, cards: Mapping[str, str]) -> None:
         ConfigError: If the run has no task with labels or several, each word has a label, or
             the run may stop early.
     """
-    if not settings.final:
-        return
     remedy = "false: a model is chosen for one task card"
     require(len(cards) == 1, FINAL, settings.final, f"{remedy}, and this run has {len(cards)}")
     [(task, card)] = cards.items()
@@ -50,7 +48,7 @@ def check_final(settings: RunSettings, cards: Mapping[str, str]) -> None:
 
 def arm_of_encoder(arms: Sequence[Arm]) -> Arm | None:
     """Return the arm whose way of adapting makes the encoder: ``dana``, else the first that is no control."""
-    adapted = [arm for arm in arms if arm.mix and not is_control(arm.name)]
+    adapted = [arm for arm in arms if arm.is_adapted and not is_control(arm.name)]
     return min(adapted, key=lambda arm: arm.name != "dana", default=None)
 
 
@@ -80,7 +78,6 @@ def with_final(
     arm: Arm | None,
     folds: int,
     of_all_texts: Sequence[Step],
-    quick: bool = False,
 ) -> Iterator[Step]:
     """Yield the steps of a run, and among them those that choose and make its model.
 
@@ -94,20 +91,18 @@ def with_final(
         folds: Number of folds that the task has; 0 with one fixed split.
         of_all_texts: The steps that adapt that arm with all labelled texts; of a task with one
             fixed split there are none, since its first adaptation reads them.
-        quick: Whether fine-tuned models are left out.
     """
     [(task, card)] = cards.items()
-    adapted = ""
+    adapted: OutputOf | None = None  # the model that becomes the encoder
     encoder_steps: list[Step] = []  # that are not planned yet
     if arm is not None:
-        adapted = of_all_texts[-1].name if of_all_texts else f"adapt/{arm.name}"
+        adapted = OutputOf(of_all_texts[-1].name if of_all_texts else f"adapt/{arm.name}")
         encoder_steps = [*of_all_texts, _encoder_step(settings, adapted, task, folds)]
     candidates = _candidates(steps, settings, task, arm, adapted)
-    if quick:
-        candidates = {kind: one for kind, one in candidates.items() if one["form"] != FINETUNED}
     kinds_by_last_step: dict[str, list[str]] = {}
     for kind, candidate in candidates.items():
-        kinds_by_last_step.setdefault(candidate.pop("last"), []).append(kind)
+        last_step = candidate.pop("last")  # for this plan; the stage of a choice does not take it
+        kinds_by_last_step.setdefault(last_step, []).append(kind)
     ready: list[dict[str, Any]] = []
     last_choice: tuple[str, ...] = ()  # one after the other, as all of them publish one folder
     for step in steps:
@@ -116,7 +111,7 @@ def with_final(
         if not kinds:
             continue
         tested = [candidates[kind] for kind in kinds]
-        if any(candidate["model"] == OutputOf(adapted) for candidate in tested):
+        if adapted is not None and any(candidate["model"] == adapted for candidate in tested):
             yield from encoder_steps
             encoder_steps = []
         ready += tested
@@ -127,7 +122,11 @@ def with_final(
 
 
 def _candidates(
-    steps: Sequence[Step], settings: RunSettings, task: str, arm: Arm | None, adapted: str
+    steps: Sequence[Step],
+    settings: RunSettings,
+    task: str,
+    arm: Arm | None,
+    adapted: OutputOf | None,
 ) -> dict[str, dict[str, Any]]:
     """Describe the candidates that the steps of a run test, the cheapest first.
 
@@ -151,10 +150,8 @@ def _candidates(
             makers = [step for step in steps if _is_of(step.name, start)]
             if not makers:
                 continue
-            model = OutputOf(adapted)
-            if name == BASE:
-                # The probe of the base may read it as it was named, before a step prepares it.
-                model = makers[0].settings["model"]
+            # The probe of the base may read it as it was named, before a step prepares it.
+            model = makers[0].settings["model"] if name == BASE else adapted
             kind = f"{family}-{name}"
             found[kind] = _candidate(kind, form, makers, start, model)
             if name != BASE:
@@ -177,8 +174,9 @@ def _candidate(
         model: What it is made of; None for TF-IDF.
 
     Returns:
-        Its ``kind``, ``form`` and ``model``, ``windows`` where it reads longer texts in windows, the
-        ``outputs`` with its predictions, each with the index of its adaptation or fold, and the
+        Its ``kind``, ``form`` and ``model``; of the options of its stage those that are set:
+        ``windows``, of vectors ``class_weight``, and ``rate``, the step that finds a learning rate;
+        the ``outputs`` with its predictions, each with the index of its adaptation or fold; and the
         name of the ``last`` step that makes one of these. :func:`_candidates` adds the ``base`` of
         an adapted one, and the ``method`` of fine-tuning where it is not that of the arms.
     """
@@ -189,12 +187,12 @@ def _candidate(
         "outputs": [[_index_of(step.name, start), OutputOf(step.name)] for step in makers],
         "last": makers[-1].name,
     }
-    settings = makers[0].settings.get("settings")
-    for option in OF_PROBE:
-        value = getattr(settings, option, None)
+    arguments = makers[0].settings
+    for option in CANDIDATE_OPTIONS:
+        value = getattr(arguments.get("settings"), option, None)
         if value is not None and (form == VECTORS or option == "windows"):
             candidate[option] = value
-    rate = makers[0].settings.get("rate")
+    rate = arguments.get("rate")
     if rate is not None:
         candidate["rate"] = rate
     return candidate
@@ -220,13 +218,13 @@ def _final_step(
     folds: int,
     after: tuple[str, ...],
 ) -> Step:
-    """Make the step that chooses among the candidates that are ready after those of a kind.
+    """Make the step that chooses among the candidates that were tested so far.
 
     Args:
         settings: Settings of the run.
         card: The task's card.
-        kind: The newest candidate.
-        ready: The candidates that are tested then.
+        kind: Kind of the newest of them, which names the step.
+        ready: The candidates that were tested so far.
         all_candidates: All of them by kind, in their order.
         folds: Number of folds of the task.
         after: Name of the choice before, if there is one.
@@ -253,10 +251,10 @@ def base_name(settings: RunSettings) -> str:
     return settings.model or f"a {settings.size} model from scratch"
 
 
-def _encoder_step(settings: RunSettings, adapted: str, task: str, folds: int) -> Step:
+def _encoder_step(settings: RunSettings, adapted: OutputOf, task: str, folds: int) -> Step:
     """Make the step that publishes the adapted model of all texts as ``OUT/encoder``."""
     arguments = {
-        "model": OutputOf(adapted),
+        "model": adapted,
         "base": OutputOf(BASE),
         "out": Path(settings.out) / ENCODER,
         "max_tokens": settings.probe.max_tokens,

@@ -63,7 +63,7 @@ log = get_logger(__name__)
 
 Splits = dict[str, list[Example]]
 
-WEIGHTS = "weights.safetensors"  # of a seed, until the model of the best seed is written
+WEIGHTS_FILE = "weights.safetensors"  # of a seed, until the model of the best seed is written
 RATE_FACTORS = (0.1, 0.3, 1.0, 3.0)  # of the checkpoint's rate, that `learning_rate: auto` tries
 RATE_SEED = 0  # of these trials, whatever the seeds of the results are
 
@@ -106,13 +106,13 @@ class Finetuning:
         model: str,
         card: str,
         settings: FinetuneSettings,
-        out: Path,
+        out: Path | None,
         data: str | None = None,
         fold: int | None = None,
     ) -> "Finetuning":
         """Read the card and the checkpoint's configuration, and choose hyper-parameters and pooling.
 
-        `out` is the folder of the step, whose manifest may know digests of files.
+        `out` is the folder of the step, whose manifest may know digests of files; None knows none.
 
         Raises:
             ConfigError: If the card or preset is unknown, the pooling does not fit, or the model is
@@ -151,7 +151,8 @@ class Finetuning:
     def origin(self) -> dict[str, Any]:
         """What decides the result of any seed: model, task, its data, hyper-parameters.
 
-        Files are hashed once, before they are read; :meth:`RawFiles.check_unchanged` compares later.
+        Read it before :meth:`read`: it hashes the files once, and :meth:`RawFiles.check_unchanged`
+        compares them afterwards.
         """
         task = self.task.decisive | self.task.partition
         files = self.task.files(self.data, SPLITS)
@@ -278,7 +279,7 @@ def seed_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by one
     def write(draft: Draft) -> None:
         if twin is not None and _copy_twin(twin, depends_on, draft):
             return
-        splits, inputs = _read_inputs(shared)
+        splits, inputs, details_of_data = _read_inputs(shared)
         job = _with_rate(shared, rate)
         with tracker_run(accelerator, name, job.preset, f"seed-{seed}") as track:
             classifier, result = job.run(seed, inputs, precision, name, track)
@@ -286,7 +287,7 @@ def seed_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by one
             "model": model_name(model),
             "preset": settings.preset,
             "settings": {**asdict(job.preset), "seeds": [seed], **_beside_preset(job)},
-            **_describe_data(job, splits, inputs),
+            **details_of_data,
             "baselines": {},
             "folds": None if fold is None else fold_count(job.task, data),
         }
@@ -294,7 +295,7 @@ def seed_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by one
         if warning := collapse_warning(metrics):
             log.warning("finetune  %s", warning)
         if settings.save:
-            save_model(classifier, str(draft.path / WEIGHTS))
+            save_model(classifier, str(draft.path / WEIGHTS_FILE))
         draft.counts = {split: len(part.tokens) for split, part in inputs.items()}
         draft.notes["precision"] = precision.name  # of the launch, to which a later one is compared
         if result.precision != precision.name:
@@ -348,12 +349,14 @@ def rate_stage(
     def write(draft: Draft) -> None:
         start = time.monotonic()
         train = shared.training_texts(shared.read())
+        shared.raw_files.check_unchanged()
         count = len(train) // 5
         few = f"a number: {len(train)} training texts are too few to find one"
         require(count > 0, "learning_rate", AUTO, few)
-        rows = generator(0, "finetune", "rate").permutation(len(train))
+        rows = generator(RATE_SEED, "finetune", "rate").permutation(len(train))
         dev = [train[row] for row in sorted(rows[:count])]
         others = [train[row] for row in sorted(rows[count:])]
+        # A test split must not be empty; what is predicted of this one is not used.
         inputs = shared.encode({"train": others, "dev": dev, "test": dev[:1]})
         scores = {}
         for rate in rates:
@@ -400,25 +403,27 @@ def model_stage(
     Raises:
         ArtifactError: If `out` holds anything but the model of a seed made alike.
     """
-    job = Finetuning.from_settings(model, card, settings, out, data, fold)
-    kind = job.task.label_kind
+    shared = Finetuning.from_settings(model, card, settings, out, data, fold)
+    kind = shared.task.label_kind
     results = [result for folder in seeds for result in read_results(folder, kind)]
-    best = max(results, key=lambda result: job.task.sign * result.dev_score)  # the first of a tie
-    folder = seeds[results.index(best)]
-    depends_on = {**job.origin, "seed": best.seed}
-    check_model_folder(out, job)
+    best = max(
+        results, key=lambda result: shared.task.sign * result.dev_score
+    )  # the first of a tie
+    folder = seeds[results.index(best)]  # each folder has one result
+    depends_on = {**shared.origin, "seed": best.seed}
+    check_model_folder(out, shared)
 
     def write(draft: Draft) -> None:
-        splits, inputs = _read_inputs(job)
-        trained = _with_rate(job, rate)
+        splits, inputs, _ = _read_inputs(shared)
+        job = _with_rate(shared, rate)
         result = best
-        if (folder / WEIGHTS).is_file():
+        if (folder / WEIGHTS_FILE).is_file():
             classifier = job.training.make_classifier(model, job.task, kind, job.preset, best.seed)
-            load_model(classifier, folder / WEIGHTS)
+            load_model(classifier, folder / WEIGHTS_FILE)
         else:
             log.info("model     seed %d is the best; it is trained again to save it", best.seed)
             precision = Precision.from_accelerator(make_accelerator()).without_accelerate()
-            classifier, result = trained.run(best.seed, inputs, precision, model_name(model))
+            classifier, result = job.run(best.seed, inputs, precision, model_name(model))
             if not np.allclose(result.outputs, best.outputs, atol=1e-4, rtol=1e-4):
                 log.warning("model     trained again, seed %d predicts differently", best.seed)
         tokenizer = copy.deepcopy(job.tokenizer)
@@ -433,19 +438,17 @@ def model_stage(
         log.info("model     seed %d is better now and replaces the one in %s", best.seed, out)
     artifact = make(out, "classifier", depends_on, write, remake=is_other_seed)
     for seed_folder in seeds:
-        (seed_folder / WEIGHTS).unlink(missing_ok=True)
+        (seed_folder / WEIGHTS_FILE).unlink(missing_ok=True)
     return artifact
 
 
-def fit_classifier(  # noqa: PLR0913, what decides a fine-tuning
+def fit_classifier(
     model: str,
     card: str,
     settings: FinetuneSettings,
     texts: Splits,
     seed: int,
-    out: Path,
     data: str | None = None,
-    fold: int | None = None,
     rate: Path | None = None,
 ) -> tuple[Classifier, Any]:
     """Fine-tune a checkpoint on all texts that are given, and test it on none.
@@ -454,24 +457,25 @@ def fit_classifier(  # noqa: PLR0913, what decides a fine-tuning
         model: See :func:`seed_stage`.
         card: See :func:`seed_stage`.
         settings: See :func:`seed_stage`.
-        texts: ``train`` and ``dev``. It is trained on both; where the best epoch is taken, ``dev``
-            is for that alone.
+        texts: ``train`` and ``dev``. The classifier is trained on both, but on ``train`` alone where
+            ``dev`` chooses the best epoch, or where ``max_train`` is set.
         seed: See :func:`seed_stage`.
-        out: Folder of the model.
         data: See :func:`seed_stage`.
-        fold: See :func:`seed_stage`.
         rate: See :func:`seed_stage`.
 
     Returns:
-        The classifier, and its tokenizer with the longest text of the training.
+        The classifier, and its tokenizer, which cuts texts at the most tokens of the training.
 
     Raises:
         Preemption: If a signal asked to stop.
     """
-    job = _with_rate(Finetuning.from_settings(model, card, settings, out, data, fold), rate)
+    # No file is hashed: what decides the result is for the caller to note.
+    shared = Finetuning.from_settings(model, card, settings, None, data)
+    job = _with_rate(shared, rate)
     train = texts["train"]
     if job.preset.evaluate == "last" and settings.max_train is None:
         train = [*train, *texts["dev"]]
+    # A test split must not be empty; what is predicted of this one is not used.
     inputs = job.encode({"train": train, "dev": texts["dev"], "test": texts["dev"][:1]})
     precision = Precision.from_accelerator(make_accelerator()).without_accelerate()
     classifier, _ = job.run(seed, inputs, precision, "final")
@@ -549,17 +553,21 @@ def _choose_pooling(
     """
     kind = task.label_kind
     pooling = preset.pooling
-    per_word = f"left out for kind={task.kind}: each word has a label of its own"
-    require(pooling == "cls" or not kind.per_word, "pooling", pooling, per_word)
-    is_free = settings.preset == AUTO and settings.pooling is None and not kind.per_word
-    if pooling != MARKERS and not is_free:
+    left_out = f"left out for kind={task.kind}: each word has a label of its own"
+    require(pooling == "cls" or not kind.per_word, "pooling", pooling, left_out)
+    may_choose = settings.preset == AUTO and settings.pooling is None and not kind.per_word
+    if pooling != MARKERS and not may_choose:
         return preset, ()
-    examples = (example for _, example in stream_examples(task, "train", data))
-    markers = entity_markers(example.text if example.pair is None else "" for example in examples)
-    unmarked = (
+    # A pair has no markers: it counts as a text without.
+    texts = (
+        example.text if example.pair is None else ""
+        for _, example in stream_examples(task, "train", data)
+    )
+    markers = entity_markers(texts)
+    others = (
         f"cls or mean: the training texts have none of {ENTITY_MARKERS}, each once in every text"
     )
-    require(bool(markers) or pooling != MARKERS, "pooling", pooling, unmarked)
+    require(bool(markers) or pooling != MARKERS, "pooling", pooling, others)
     if markers:
         return replace(preset, pooling=MARKERS), markers
     return preset, ()
@@ -574,13 +582,18 @@ def _with_rate(job: Finetuning, rate: Path | None) -> Finetuning:
     return replace(job, preset=replace(job.preset, learning_rate=float(found)))
 
 
-# The task that was read last, encoded, by what decides it: seeds of one task follow one another.
-_last_inputs: dict[str, tuple[Splits, dict[str, EncodedSplit]]] = {}
+Inputs = tuple[Splits, dict[str, EncodedSplit], dict[str, Any]]
+# What was read last, by what decides it: seeds of one task follow one another.
+_last_inputs: dict[str, Inputs] = {}
 
 
-def _read_inputs(job: Finetuning) -> tuple[Splits, dict[str, EncodedSplit]]:
-    """Read and encode all splits, or return those of the seed before if they are the same."""
-    key = fingerprint({**job.origin, "fold": job.fold, "markers": job.markers})
+def _read_inputs(job: Finetuning) -> Inputs:
+    """Read, encode and describe all splits, or return those of the seed before if they are the same.
+
+    Returns:
+        The examples and their tokens by split, and :func:`_describe_data` of them.
+    """
+    key = fingerprint({**job.origin, "markers": job.markers})
     if key not in _last_inputs:
         splits = job.read()
         job.raw_files.check_unchanged()
@@ -597,7 +610,7 @@ def _read_inputs(job: Finetuning) -> tuple[Splits, dict[str, EncodedSplit]]:
                 full["max_tokens"],
             )
         _last_inputs.clear()
-        _last_inputs[key] = splits, inputs
+        _last_inputs[key] = splits, inputs, details
     return _last_inputs[key]
 
 

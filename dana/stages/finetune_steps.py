@@ -30,7 +30,7 @@ CANDIDATE = "candidate"  # fine-tuned in another way than the arms that the run 
 SEED_STAGE = "dana.stages.finetune_seed:seed_stage"
 RATE_STAGE = "dana.stages.finetune_seed:rate_stage"
 MODEL_STAGE = "dana.stages.finetune_seed:model_stage"
-WHOLE = -1  # instead of the index of an adaptation or fold: all labelled texts, none is tested
+ALL_TEXTS = -1  # in place of the index of an adaptation or fold: no text is left out or tested
 
 
 @dataclass(frozen=True)
@@ -232,9 +232,13 @@ def with_seed(settings: RunSettings, index: int) -> RunSettings:
     )
 
 
-def folder_of_fold(out: Path, index: int) -> Path:
-    """Return the folder whose ``arms/`` hold the scores, weights and models of one adaptation."""
-    if index == WHOLE:
+def folder_of_adaptation(out: Path, index: int) -> Path:
+    """Return the folder of an adaptation: its ``arms/`` and, if it leaves out a fold, its ``target/``.
+
+    The first has the run's own folder; only its fine-tunings lie in ``nested/0``
+    (:func:`dana.stages.join.unit_folder`).
+    """
+    if index == ALL_TEXTS:
         return out / FINAL
     return out / NESTED / str(index) if index else out
 
@@ -251,6 +255,6 @@ def check_seeds(settings: RunSettings) -> None:
 
 def suffix(index: int) -> str:
     """Return the suffix of the step names of one adaptation."""
-    if index == WHOLE:
+    if index == ALL_TEXTS:
         return f"/{FINAL}"
     return f"/{index}" if index else ""

@@ -6,7 +6,7 @@ from pathlib import Path
 from dana.core.errors import ConfigError
 from dana.report.run import is_control
 from dana.stages.arms import Arm
-from dana.stages.finetune_steps import WHOLE, folder_of_fold, suffix
+from dana.stages.finetune_steps import ALL_TEXTS, folder_of_adaptation, suffix
 from dana.stages.probe_steps import is_per_word
 from dana.stages.settings import RunSettings
 from dana.stages.steps.step import OutputOf, Step
@@ -39,7 +39,7 @@ def pilot_steps(
     Raises:
         ConfigError: If there are no labels to choose by.
     """
-    trying = [arm for arm in arms if arm.mix and arm.adapt.is_auto]
+    trying = [arm for arm in arms if arm.is_adapted and arm.adapt.is_auto]
     if not trying or pilot_name(settings, index) != f"{PILOT}{suffix(index)}":
         return
     _refuse_without_labels(cards)
@@ -50,7 +50,7 @@ def pilot_steps(
 
 def pilot_name(settings: RunSettings, index: int) -> str:
     """Return the name of the step whose choice an adaptation takes."""
-    has_own = settings.pilot == "every" or index == WHOLE
+    has_own = settings.pilot == "every" or index == ALL_TEXTS
     return f"{PILOT}{suffix(index)}" if has_own else PILOT
 
 
@@ -79,17 +79,17 @@ def _pilot_step(
     """Make the step of a pilot on the text of one arm; see :func:`pilot_steps`."""
     out = Path(settings.out)
     tested = index if card in folds else None
-    if card in folds and index == WHOLE:
+    if card in folds and index == ALL_TEXTS:
         tested = folds[card]  # no text has this number
     arguments = {
         "model": OutputOf("base"),
         "pool": out / "pool",
         "weights": OutputOf(f"weigh/{arm.name}{suffix(index)}") if arm.selects else None,
-        "target_heldout": held_out_folders(folder_of_fold(out, fold))[0],
+        "target_heldout": held_out_folders(folder_of_adaptation(out, fold))[0],
         "pool_heldout": held_out_folders(out)[1],
         "settings": arm.adapt,
         "card": card,
-        "out": folder_of_fold(out, index) / PILOT,
+        "out": folder_of_adaptation(out, index) / PILOT,
         "texts": settings.finetune.of_texts(),
         "data": settings.data,
         "fold": tested,

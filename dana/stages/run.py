@@ -30,14 +30,14 @@ from dana.stages.final_steps import (
     with_final,
 )
 from dana.stages.finetune_steps import (
+    ALL_TEXTS,
     CANDIDATE,
-    WHOLE,
     TaskRun,
     baseline_step,
     cards_by_name,
     check_seeds,
     count_folds,
-    folder_of_fold,
+    folder_of_adaptation,
     loss_steps,
     refuse_mixed_precision,
     suffix,
@@ -130,7 +130,7 @@ def run_recipe(
     return on_rank_0(lambda: report_stage(out))
 
 
-def _describe_tasks(settings: RunSettings, quick: bool = False) -> None:
+def _describe_tasks(settings: RunSettings, quick: bool) -> None:
     """Log the labels and texts of each task, and what differences so many texts can decide.
 
     Args:
@@ -188,7 +188,7 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
         settings: Settings of the run.
         quick: Whether to plan a part of the same steps: of the arms only ``random`` and ``dana``,
             if the recipe has both, and the arms that these continue from; and at most three
-            adaptations or folds. Tasks that are probed are not fine-tuned.
+            adaptations or folds, without the fine-tunings of tasks that are probed.
 
     Returns:
         The steps, in the order in which one process does them, and the folder of the run.
@@ -199,6 +199,7 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
     check_seeds(settings)
     if settings.final:
         check_final(settings, _cards_of(settings, _after_harvest(settings)))
+    # Each of the next calls raises an error if what it names does not exist.
     with _naming("model"):
         if settings.model:
             load_config(settings.model)
@@ -239,11 +240,10 @@ def _with_final_steps(
     folds = count_folds(settings)
     steps_of_all_texts: list[Step] = []
     if arm is not None and harvested.task in folds:
-        step_names = {step.name for step in steps}
-        more = _steps_of_all_texts(settings, selectors, arm, cards, step_names)
+        more = _steps_of_all_texts(settings, selectors, arm, cards)
         steps_of_all_texts = list(more)
     folds_of_card = folds.get(card, 0)
-    return list(with_final(steps, settings, cards, arm, folds_of_card, steps_of_all_texts, quick))
+    return list(with_final(steps, settings, cards, arm, folds_of_card, steps_of_all_texts))
 
 
 def _steps_of_all_texts(
@@ -251,7 +251,6 @@ def _steps_of_all_texts(
     selectors: dict[str, tuple[str, str]],
     arm: Arm,
     cards: Mapping[str, str],
-    step_names: Collection[str],
 ) -> Iterator[Step]:
     """Yield the steps that select and adapt with all labelled texts, the adaptation of an arm last.
 
@@ -260,21 +259,20 @@ def _steps_of_all_texts(
         selectors: Specs of the selector and detector of every arm.
         arm: The arm.
         cards: Card of each task.
-        step_names: Names of the steps of the run.
     """
     harvested = _after_harvest(settings)
     texts = _settings_of_texts(harvested)
     folds = count_folds(settings)
-    by_name = {one.name: one for one in settings.described_arms}
-    arms = [arm]
-    while arms[0].after:
-        arms.insert(0, by_name[arms[0].after])
+    study_step_names = {step.name for step in _study_steps(harvested, texts)}
+    arms = _up_to(arm, {one.name: one for one in settings.described_arms})
     # Folds count from 0: one past the last has no texts, so none are left out.
     no_fold = folds[harvested.task]
-    yield from _task_steps(settings, texts, selectors, WHOLE, no_fold)
-    yield from _weights(settings, arms, selectors, step_names, WHOLE, WHOLE)
-    yield from pilot_steps(settings, arms, cards, WHOLE, WHOLE, folds)
-    yield from _adapt_steps(settings, arms, WHOLE, WHOLE, with_gates=False)
+    yield from _task_steps(settings, texts, selectors, ALL_TEXTS, no_fold)
+    yield from _score_and_weigh_steps(
+        settings, arms, selectors, study_step_names, ALL_TEXTS, ALL_TEXTS
+    )
+    yield from pilot_steps(settings, arms, cards, ALL_TEXTS, ALL_TEXTS, folds)
+    yield from _adapt_steps(settings, arms, ALL_TEXTS, ALL_TEXTS, with_gates=False)
 
 
 def _arms_to_run(settings: RunSettings, quick: bool) -> list[Arm]:
@@ -287,20 +285,25 @@ def _arms_to_run(settings: RunSettings, quick: bool) -> list[Arm]:
     Returns:
         The arms, in the order of the recipe.
     """
-    arms = {arm.name: arm for arm in settings.described_arms}
-    if not quick or not arms.keys() >= QUICK_ARMS:
-        return list(arms.values())
-    names = set(QUICK_ARMS)
-    for name in QUICK_ARMS:
-        while arms[name].after:
-            name = arms[name].after
-            names.add(name)
-    return [arm for arm in arms.values() if arm.name in names]
+    by_name = {arm.name: arm for arm in settings.described_arms}
+    has_quick_arms = by_name.keys() >= QUICK_ARMS
+    if not (quick and has_quick_arms):
+        return list(by_name.values())
+    names = {arm.name for name in QUICK_ARMS for arm in _up_to(by_name[name], by_name)}
+    return [arm for arm in by_name.values() if arm.name in names]
+
+
+def _up_to(arm: Arm, by_name: Mapping[str, Arm]) -> list[Arm]:
+    """Return an arm, after those whose adapted models it continues from."""
+    arms = [arm]
+    while arms[0].after:
+        arms.insert(0, by_name[arms[0].after])
+    return arms
 
 
 def _with_base(arms: Iterable[Arm]) -> list[str]:
     """Return the names of arms, after that of the base, which a recipe may list among them."""
-    names = ["base", *(arm.name for arm in arms)]
+    names = [BASE, *(arm.name for arm in arms)]
     return list(dict.fromkeys(names))
 
 
@@ -359,7 +362,7 @@ def _steps(
     yield from _first_steps(settings, cards, count, folds, before)
     texts = _settings_of_texts(harvested)
     yield Step("texts", f"{__name__}:read_texts", {"settings": texts}, before)
-    study_steps = [step for _, steps in load_parts("steps") for step in steps(harvested, texts)]
+    study_steps = _study_steps(harvested, texts)
     yield from study_steps
     yield _base_step(settings)
     study_step_names = {step.name for step in study_steps}
@@ -381,6 +384,19 @@ def _steps(
             yield from tunings
             if settings.seeds.stop_early and not quick and FIRST_LOOK <= index + 1 < count:
                 yield _look_step(plan, index, count, steps_with_results)
+
+
+def _study_steps(harvested: RunSettings, texts: RunSettings) -> list[Step]:
+    """Return the steps of all studies.
+
+    Args:
+        harvested: Result of :func:`_after_harvest`.
+        texts: Result of :func:`_settings_of_texts`.
+    """
+    steps: list[Step] = []
+    for _, plan_steps in load_parts("steps"):
+        steps += plan_steps(harvested, texts)
+    return steps
 
 
 @dataclass(frozen=True)
@@ -416,10 +432,10 @@ class _Plan:
 
     def models(self, arms: Sequence[Arm], index: int) -> dict[str, str]:
         """Return, for the base and then each arm, the name of the step that makes its model."""
-        makers = {
-            arm.name: f"adapt/{arm.name}{suffix(index)}" if arm.mix else "base" for arm in arms
-        }
-        return {"base": "base", **makers}
+        makers = {BASE: BASE}
+        for arm in arms:
+            makers[arm.name] = f"adapt/{arm.name}{suffix(index)}" if arm.is_adapted else BASE
+        return makers
 
 
 def _cards_of(settings: RunSettings, harvested: RunSettings) -> dict[str, str]:
@@ -483,7 +499,7 @@ def _base_step(settings: RunSettings) -> Step:
         "pretrain": settings.pretrain,
         "adapt": _base_adapt_settings(settings),
     }
-    return Step("base", f"{__name__}:base_model", arguments, ("texts",))
+    return Step(BASE, f"{__name__}:base_model", arguments, ("texts",))
 
 
 def _blocks(settings: RunSettings, cards: Mapping[str, str], count: int) -> list[range]:
@@ -525,12 +541,15 @@ def _adaptation_steps(plan: _Plan, index: int, quick: bool) -> Iterator[Step]:
     models = plan.models(arms, index)
     if plan.has_own_target(index):
         yield from _task_steps(repeat, plan.texts, plan.selectors, fold)
-    yield from _weights(repeat, arms, plan.selectors, plan.study_step_names, index, fold)
+    yield from _score_and_weigh_steps(
+        repeat, arms, plan.selectors, plan.study_step_names, index, fold
+    )
     yield from pilot_steps(repeat, arms, plan.cards, index, fold, plan.folds)
     yield from _adapt_steps(repeat, arms, index, fold)
     if not plan.cards:
+        # No arm has the objective auto here: pilot_steps has refused it without labels.
         for arm in arms:
-            if arm.mix:
+            if arm.is_adapted:
                 require_saved_head(arm.adapt)
         for arm_name, model in models.items():
             yield from loss_steps(repeat, arm_name, OutputOf(model), index)
@@ -610,7 +629,8 @@ def _candidate_steps(plan: _Plan, index: int) -> Iterator[Step]:
                 first=CANDIDATE,
                 twin=None if name == BASE else folder / BASE,
             )
-            yield from candidate.steps(index, [index], has_folds=card in plan.folds)
+            seeds = [index]  # one fine-tuning of each adaptation or fold
+            yield from candidate.steps(index, seeds, has_folds=card in plan.folds)
 
 
 def _has_no_labels(settings: RunSettings) -> bool:
@@ -638,14 +658,15 @@ def _task_steps(
         fold: The fold, which names steps and folders.
         left_out: The fold whose texts are left out, if it has another number.
     """
-    folder = folder_of_fold(Path(settings.out), fold)
+    folder = folder_of_adaptation(Path(settings.out), fold)
     ending = suffix(fold)
     if left_out is None:
         left_out = fold
-    if fold:
+    if fold != 0:  # the step "texts" has read the target text of fold 0, or of a run without folds
         arguments = {"settings": texts, "folder": folder / "target", "fold": left_out}
         yield Step(f"texts{ending}", "dana.stages.texts:read_target", arguments, ("texts",))
     if any(detector == "auto" for _, detector in selectors.values()):
+        # The share is all of the weights' settings that a ranking uses; others rank nothing anew.
         weigh = WeighSettings(beta=settings.weigh.share)
         ranking = replace(
             texts, selection=settings.selection, ranking=settings.ranking, weigh=weigh
@@ -665,7 +686,7 @@ def _base_adapt_settings(settings: RunSettings) -> AdaptSettings:
     return replace(AdaptSettings(), **values)
 
 
-def _weights(
+def _score_and_weigh_steps(
     settings: RunSettings,
     arms: Sequence[Arm],
     selectors: dict[str, tuple[str, str]],
@@ -715,15 +736,15 @@ def _score_step(
     """
     selector, detector = specs
     out = Path(settings.out)
-    arms_of_adaptation = folder_of_fold(out, index)
-    scores = arms_of_adaptation / "arms" / owner / "scores"
+    folder = folder_of_adaptation(out, index)
+    scores = folder / "arms" / owner / "scores"
     # The recipe's own selector shares the folder of dana score, so that neither scores again what
     # the other has scored.
     if selector == settings.selector_spec and detector in ("", settings.detector):
-        scores = arms_of_adaptation / "scores"
+        scores = folder / "scores"
     arguments = {
         "out": out,
-        "fold_folder": folder_of_fold(out, fold),
+        "fold_folder": folder_of_adaptation(out, fold),
         "selector": selector,
         "detector": detector,
         "folder": scores,
@@ -760,7 +781,7 @@ def _weigh_step(
         "pool": out / "pool",
         "settings": arm.weigh,
         "allowed": settings.allow_below_chance,
-        "folder": folder_of_fold(out, index) / "arms" / arm.name / "weights",
+        "folder": folder_of_adaptation(out, index) / "arms" / arm.name / "weights",
     }
     if arm.weigh and arm.weigh.balance:
         table = parse_balance(arm.weigh.balance).table
@@ -795,7 +816,7 @@ def _adapt_steps(
     """
     looked_at = []
     for arm in arms:
-        if not arm.mix:
+        if not arm.is_adapted:
             continue
         texts = _training_texts(settings, arm, index, fold)
         selection = (arm.selector, arm.detector, arm.weigh)
@@ -809,7 +830,7 @@ def _adapt_steps(
 def _training_texts(settings: RunSettings, arm: Arm, index: int, fold: int) -> dict[str, Any]:
     """Return the arguments that name an arm's texts, which its gate and its adaptation read."""
     out = Path(settings.out)
-    target_heldout, _ = held_out_folders(folder_of_fold(out, fold))
+    target_heldout, _ = held_out_folders(folder_of_adaptation(out, fold))
     _, pool_heldout = held_out_folders(out)
     return {
         "pool": out / "pool",
@@ -833,9 +854,9 @@ def _gate_step(
     """
     arguments: dict[str, Any] = {
         **texts,
-        "model": OutputOf("base"),
+        "model": OutputOf(BASE),
         "settings": without_pilot(arm.adapt),
-        "out": folder_of_fold(Path(settings.out), index) / "arms" / arm.name / "gate",
+        "out": folder_of_adaptation(Path(settings.out), index) / "arms" / arm.name / "gate",
     }
     return _step_of_arm("gate", "dana.stages.gate:gate_stage", arguments, arm, index, fold)
 
@@ -855,9 +876,9 @@ def _adapt_step(
     ending = suffix(index)
     arguments: dict[str, Any] = {
         **texts,
-        "model": OutputOf(f"adapt/{arm.after}{ending}" if arm.after else "base"),
+        "model": OutputOf(f"adapt/{arm.after}{ending}" if arm.after else BASE),
         "settings": arm.adapt,
-        "out": folder_of_fold(Path(settings.out), index) / "arms" / arm.name / "adapted",
+        "out": folder_of_adaptation(Path(settings.out), index) / "arms" / arm.name / "adapted",
     }
     stage = "dana.stages.training:adapt_stage"
     if arm.adapt.is_auto:

@@ -133,12 +133,15 @@ class TrainingData:
     language: str = "en"
 
     def __post_init__(self) -> None:
-        selects = "selected" in self.mix if self.mix else self.weights is not None
+        has_weights = self.weights is not None
+        selects = "selected" in self.mix if self.mix else has_weights
         hint = "without selected, as there are no weights"
-        require(not selects or self.weights is not None, "mix", dict(self.mix), hint)
+        require(has_weights or not selects, "mix", dict(self.mix), hint)
         mix = self.mix or {"selected" if selects else "pool": 1.0}
-        object.__setattr__(self, "mix", {name: float(mix[name]) for name in PARTS if name in mix})
-        object.__setattr__(self, "weights", self.weights if selects else None)
+        in_order = {name: float(mix[name]) for name in PARTS if name in mix}
+        object.__setattr__(self, "mix", in_order)
+        if not selects:
+            object.__setattr__(self, "weights", None)
 
     @property
     def task(self) -> Path:
@@ -146,7 +149,11 @@ class TrainingData:
         return self.target_heldout.with_name("fit")
 
     def hold_out(self) -> None:
-        """Hold out pool documents if the folder is missing, or of another pool of its run, which is refused."""
+        """Hold out pool documents, unless the folder was given from elsewhere.
+
+        The run's own folder, beside the pool and made by dana, goes through
+        :func:`held_out_stage`: it is reused, or refused if it was made from another pool.
+        """
         is_of_this_run = self.pool_heldout.parent == self.pool.parent
         is_ours = is_of_this_run and (self.pool_heldout / MANIFEST).is_file()
         if is_ours or not self.pool_heldout.is_dir():
@@ -253,14 +260,15 @@ class TrainingData:
                 yield document
 
     def overlap(self, documents: np.ndarray) -> tuple[float, np.ndarray]:
-        """Measure how much of its documents is among those that a model was trained on.
+        """Measure how much of this text is in documents that a model was trained on.
 
         Args:
             documents: Keys of the model's documents
                 (:func:`dana.models.known_text.read_known_text`).
 
         Returns:
-            The share of the characters, and the keys of its documents and the model's.
+            The share of the characters of this training's text that the model has read before; and
+            the keys of all documents, those of the model and these.
         """
         rows = ((text_key(document.text), len(document.text)) for document in self.documents())
         table = np.fromiter(rows, [("key", np.uint64), ("characters", np.int64)])
@@ -305,10 +313,10 @@ def weighted_examples(
     """
     data.input_fingerprints()
     data.hold_out()
-    maker = OBJECTIVES.create(objective)
+    trained = OBJECTIVES.create(objective)
     allowed = "one that trains tokens: your own loop gets windows of text"
-    require(not maker.has_own_head, "objective", objective, allowed)
-    examples, _ = data.examples(tokenizer, _maker(maker, tokenizer, max_tokens, 0))
+    require(not trained.has_own_head, "objective", objective, allowed)
+    examples, _ = data.examples(tokenizer, _maker(trained, tokenizer, max_tokens, 0))
     assert isinstance(examples, Examples)
     return examples
 
@@ -326,7 +334,8 @@ class TrainingJob:
         needs_head: Whether the model lacks a head, so that the warm-up decides the result.
         licence: Line of a model card with the licence of the base; empty if unknown.
         documents: Keys of the documents that the base was trained on
-            (:func:`dana.models.known_text.read_known_text`).
+            (:func:`dana.models.known_text.read_known_text`); empty for a model from scratch; None
+            if that is unknown, and then nothing is noted.
         after_evaluation: Looks at the model after each evaluation, and may end the run.
     """
 
@@ -480,11 +489,10 @@ def _untrained(state: TrainingState) -> list[str]:
 
 def _note_known_text(draft: Draft, data: TrainingData, documents: np.ndarray) -> None:
     """Note the share of the text that the base was trained on; store the keys of all text read."""
-    draft.notes["known_to_base"], keys = data.overlap(documents)
+    share, keys = data.overlap(documents)
+    draft.notes["known_to_base"] = share
     if documents.size:  # a model from scratch has no base
-        log.info(
-            "base      it has read %.1f %% of this text before", 100 * draft.notes["known_to_base"]
-        )
+        log.info("base      it has read %.1f %% of this text before", 100 * share)
     np.save(draft.path / FILE, keys)
 
 
@@ -582,9 +590,10 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
             joined than were launched.
     """
     check_checkpoint(model)
-    read_pooling(model)  # other modules are refused before any work
+    read_pooling(model)  # refuses a checkpoint with modules that dana cannot pool, before any work
     config = load_config(model)
     settings = settings.for_width(config.get_text_config().hidden_size)
+    # The default of TrainingData, which the phases need in the settings, too.
     settings = replace(settings, mix=settings.mix or {"selected" if weights else "pool": 1.0})
     mixes = [phase.mix for phase in settings.by_phase()]
     data = TrainingData(
@@ -647,9 +656,10 @@ def _with_words(language_model: LanguageModel, number: int, data: TrainingData) 
     pieces: dict[str, tuple[int, ...]] = {}
     for text_counts in counts.values():
         pieces |= text_counts.pieces
-    new = {number: pieces[word] for number, word in enumerate(words, start=len(tokenizer))}
+    first_id = len(tokenizer)  # of the old one: the extended tokenizer is a copy
+    pieces_by_id = {first_id + index: pieces[word] for index, word in enumerate(words)}
     with quiet_transformers():
-        add_rows(language_model.model, len(tokenizer) + len(words), new)
+        add_rows(language_model.model, first_id + len(words), pieces_by_id)
     shares = {name: text.saved(words) / max(1, text.tokens) for name, text in counts.items()}
     log.info(
         "words     %s are new tokens: %.1f %% fewer tokens of target text, %.1f %% of pool text",
@@ -729,15 +739,16 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
 
     Args:
         model: Folder with safetensors, or Hub name.
-        data: Pool to warm up on, and held-out documents.
-        settings: Settings of the arms; ``head_warmup``, seed and ``max_tokens`` are used.
+        data: Pool to warm up on, and held-out documents, which must be there.
+        settings: Settings of the arms. Those that decide the head are ``head_warmup``, the seed,
+            ``max_tokens`` and the objective; others say how it is computed and measured.
         out: Folder for the copy.
 
     Returns:
         Folder or Hub name of the model that every arm starts from.
     """
     check_checkpoint(model)
-    read_pooling(model)
+    read_pooling(model)  # as in adapt_stage
     objective = settings.make_objective()
     language_model = objective.prepare_model(model, settings.seed)
     if not language_model.new or objective.has_own_head:

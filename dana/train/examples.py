@@ -146,7 +146,7 @@ class ExampleSet(ABC):
                 millionth of the largest.
         """
         examples = list(parts.values())
-        if len(examples) == 1:
+        if len(examples) == 1:  # there are no shares to draw
             return examples[0]
         sizes = tuple(len(part) for part in examples)
         shares = tuple(_shares_of_examples(parts, mix) for mix in mixes)
@@ -168,7 +168,7 @@ class ExampleSet(ABC):
 def _shares_of_examples(
     parts: Mapping[str, ExampleSet], mix: Mapping[str, float]
 ) -> tuple[Fraction, ...]:
-    """Return the share of the examples of each part, of which `mix` gives shares of the tokens of text."""
+    """Return the share of the examples of each part that gives its text the share `mix` of all tokens of text."""
     rates = {}
     for name, part in parts.items():
         if name in mix:
@@ -210,7 +210,7 @@ class Examples(ExampleSet):
     @classmethod
     def join(cls, parts: Sequence["Examples"]) -> "Examples":
         stream = JoinedStream([part.stream for part in parts])
-        starts = [part.starts + edge for part, edge in zip(parts, stream.edges, strict=False)]
+        starts = [part.starts + edge for part, edge in zip(parts, stream.edges[:-1], strict=True)]
         return cls(
             stream,
             np.concatenate(starts),
@@ -253,20 +253,20 @@ def frame_texts(
     Returns:
         int32 of shape (tokens,); and int64 of shape (texts + 1,), where each text begins in it.
     """
-    offsets = np.concatenate([[0], np.cumsum(sizes + special_tokens.size)]).astype(np.int64)
-    index_in_text = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    tokens = np.empty(int(offsets[-1]), dtype=np.int32)
-    text = stream[np.repeat(starts, sizes) + index_in_text]
     before = special_tokens.before
     middle = special_tokens.middle
     after = special_tokens.after
-    positions = np.repeat(offsets[:-1] + before.size, sizes) + index_in_text
-    if middle.size:
+    offsets = np.concatenate([[0], np.cumsum(sizes + special_tokens.size)]).astype(np.int64)
+    text_starts = offsets[:-1] + before.size
+    # Of each token of text: its index in its own text, and its position in the result.
+    index_in_text = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    positions = np.repeat(text_starts, sizes) + index_in_text
+    tokens = np.empty(int(offsets[-1]), dtype=np.int32)
+    if middle.size:  # it stands between the halves of a text, so the second half moves back
         halves = (sizes + 1) // 2
         positions[index_in_text >= np.repeat(halves, sizes)] += middle.size
-        between = offsets[:-1] + before.size + halves
-        tokens[between[:, None] + np.arange(middle.size)] = middle
-    tokens[positions] = text
+        tokens[(text_starts + halves)[:, None] + np.arange(middle.size)] = middle
+    tokens[positions] = stream[np.repeat(starts, sizes) + index_in_text]
     tokens[offsets[:-1, None] + np.arange(before.size)] = before
     tokens[offsets[1:, None] - after.size + np.arange(after.size)] = after
     return tokens, offsets
@@ -362,7 +362,9 @@ class TrainingText:
 def weighted_documents(
     tokens: Tokens, weights: Path | None
 ) -> Iterator[tuple[DocumentSpan, UnitWeights | None]]:
-    """Yield every document of a pool in order, with the weights of its units or None.
+    """Yield every document of a pool in order, with the weights of its units.
+
+    They are None for a document that has none, and for all documents without a folder of weights.
 
     Raises:
         DataError: If the documents of the weights are not in the pool, or in another order.

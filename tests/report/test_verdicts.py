@@ -1,5 +1,6 @@
 """The rule of every verdict: two-level p after Holm, no collapsed model, arms made alike; and what would decide."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -259,6 +260,20 @@ def test_a_run_may_stop_if_each_question_is_decided_or_hardly_would_be(shares, h
     assert not reason_to_stop([])
     seeds = compare_arms([replace(one, adaptations=1) for one in results.values()])
     assert {row.horizon for row in seeds} == {0}, "a run's looks are at its adaptations"
+
+
+@pytest.mark.parametrize("chances", [(math.nan, 0.02), (0.02, math.nan)])
+def test_a_question_whose_chance_is_unknown_keeps_a_run_going(chances):
+    shares = {"base": 0.5, "random": 0.5, "dana": 0.5}
+    results = [
+        arm_result(arm, grid(share, 3), adaptations=3, horizon=5) for arm, share in shares.items()
+    ]
+    asked = [row for row in compare_arms(results) if row.asked]
+    known = [replace(row, chance=0.02) for row in asked]
+    assert len(known) == 2
+    assert reason_to_stop(known)
+    unknown = [replace(row, chance=chance) for row, chance in zip(asked, chances, strict=True)]
+    assert reason_to_stop(unknown) == ""
 
 
 def test_collapsed_models_have_no_chance_and_what_does_not_compare_is_not_waited_for():

@@ -12,7 +12,7 @@ from toy_kinds import metrics
 from transformers import AutoConfig
 
 from dana.core.artifacts import read_manifest
-from dana.core.errors import ConfigError
+from dana.core.errors import ConfigError, DataError
 from dana.stages import finetune_seed
 from dana.stages.finetune import FinetuneSettings, finetune_stage, finetune_text
 from tests.stages.tiny_training import adapt, label
@@ -61,6 +61,24 @@ def test_the_rate_is_found_on_a_fifth_of_the_training_texts_once(
     assert metrics(tmp_path / "out")["settings"]["learning_rate"] in rates
     depends_on = read_manifest(tmp_path / "out")["depends_on"]
     assert depends_on["preset"]["learning_rate"] == "auto", "how it was found decides, not what"
+
+
+def test_texts_that_change_before_the_rate_is_sought_are_refused(
+    checkpoint, card, tmp_path, monkeypatch
+):
+    data = Path(card).parent / "toy" / "train.jsonl"
+    original = finetune_seed.read_splits
+
+    def read_later(*arguments):
+        with data.open("a", encoding="utf-8") as file:
+            file.write("\n")
+        return original(*arguments)
+
+    monkeypatch.setattr(finetune_seed, "read_splits", read_later)
+    settings = replace(BRIEF, learning_rate="auto")
+    with pytest.raises(DataError, match="changed"):
+        finetune_seed.rate_stage(checkpoint, card, settings, tmp_path / "rate")
+    assert not (tmp_path / "rate").exists()
 
 
 def test_marked_texts_are_pooled_at_their_markers_and_so_labelled(relations, checkpoint, tmp_path):

@@ -1,7 +1,5 @@
 """Run the steps of a run as their dependencies finish, some in parallel; a failed step stops only its dependents."""
 
-import ctypes
-import gc
 import os
 import sys
 import time
@@ -9,7 +7,7 @@ import traceback
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +34,7 @@ from dana.core.logging import (
     seconds_left,
     setup,
 )
-from dana.core.memory import return_memory
+from dana.core.memory import loaded_set_aside, return_memory
 from dana.core.remake import call_remaking
 from dana.core.workers import Worker
 from dana.stages.steps.run import RESULTS, Run, write_metrics
@@ -129,7 +127,7 @@ def execute(
         jobs = 1  # they share the work of each step
     execution = _Execution(run, jobs, remake, minutes)
     try:
-        with _team_of(jobs) as submit, Heartbeat(execution.words):
+        with loaded_set_aside(), _team_of(jobs) as submit, Heartbeat(execution.words):
             execution.begin(submit)
             while execution.running:
                 for step in execution.finish():
@@ -331,16 +329,8 @@ def _call_here(call: Call) -> "Future[Any]":
         while link:  # a failed step must not keep its model until the run ends
             traceback.clear_frames(link.__traceback__)
             link = link.__cause__ or link.__context__
-    release_memory()
+        return_memory()
     return outcome
-
-
-def release_memory() -> None:
-    """Give what a finished step held back to the system, which Python and the C library would keep."""
-    gc.collect()
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):  # another C library than glibc
-            ctypes.CDLL(None).malloc_trim(0)
 
 
 def _call_on_ranks(calls: list[Call]) -> "list[Future[Any]]":

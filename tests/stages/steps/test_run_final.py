@@ -111,6 +111,13 @@ def test_a_quick_run_chooses_among_what_is_not_fine_tuned(inputs, tmp_path):
     assert "encoder" in names
 
 
+def test_a_quick_run_without_a_probe_chooses_among_what_it_fine_tunes(inputs, tmp_path):
+    settings = recipe(inputs, tmp_path, baselines=[], probe={"enabled": False})
+    names = [step.name for step in plan_run(settings, quick=True).steps]
+    finals = [name for name in names if name.startswith("final/")]
+    assert finals == ["final/finetuned-base", "final/finetuned-dana"]
+
+
 def test_without_the_key_a_run_has_no_such_step(inputs, tmp_path):
     names = [step.name for step in plan_run(recipe(inputs, tmp_path, final=False)).steps]
     assert not [name for name in names if "final" in name or name == "encoder"]

@@ -53,7 +53,7 @@ def inputs(tmp_path_factory):
 
 
 def recipe(inputs, out, **settings):
-    values = {**SETTINGS, "selector": "lexical", "seeds": {}, "arms": ARMS}
+    values = {**SETTINGS, "selector": "lexical", "seeds": {"finetunings": 1}, "arms": ARMS}
     return load(RunSettings, {**inputs, **values, "out": str(out), **settings})
 
 
@@ -105,12 +105,11 @@ def test_what_a_fold_tests_is_in_nothing_that_its_models_are_made_from(fold, inp
         adapted = depends_on(folder / "arms" / arm / "adapted")
         assert (adapted["weights"], adapted["pool"]) == (weights["fingerprint"], pool)
     for arm in ("base", *ARMS):
-        for seed in (2 * fold, 2 * fold + 1):
-            part = run / "nested" / str(fold) / "finetune" / "toy" / arm / f"seed-{seed}"
-            assert depends_on(part)["fold"] == fold
-            table = pd.read_parquet(part / "predictions.parquet")
-            assert sorted(table["id"]) == sorted(example.id for example in splits["test"])
-            assert set(table["seed"]) == {seed}
+        part = run / "nested" / str(fold) / "finetune" / "toy" / arm / f"seed-{fold}"
+        assert depends_on(part)["fold"] == fold
+        table = pd.read_parquet(part / "predictions.parquet")
+        assert sorted(table["id"]) == sorted(example.id for example in splits["test"])
+        assert set(table["seed"]) == {fold}
 
 
 def test_the_pool_holds_no_labelled_text_each_of_which_its_folds_models_predict(inputs, run):
@@ -120,12 +119,12 @@ def test_the_pool_holds_no_labelled_text_each_of_which_its_folds_models_predict(
     assert not [*run.glob("nested/*/corpus")]
     for arm in ("base", *ARMS):
         table = pd.read_parquet(run / "finetune" / "toy" / arm / "predictions.parquet")
-        assert table.groupby("id")["seed"].size().tolist() == [2] * 60
-        assert table.groupby("id")["adaptation"].nunique().tolist() == [1] * 60
+        assert table.groupby("id")["seed"].size().tolist() == [1] * 60
 
 
 def test_steps_are_planned_fold_by_fold_over_all_arms(inputs, tmp_path):
-    steps = [step.name for step in plan_run(recipe(inputs, tmp_path / "run")).steps]
+    seeds = {"finetunings": 2}
+    steps = [step.name for step in plan_run(recipe(inputs, tmp_path / "run", seeds=seeds)).steps]
     tuned = [name for name in steps if name.startswith("finetune/")]
     assert tuned == [
         f"finetune/toy/{arm}/{fold}/seed-{seed}"
@@ -134,7 +133,8 @@ def test_steps_are_planned_fold_by_fold_over_all_arms(inputs, tmp_path):
         for seed in (2 * fold, 2 * fold + 1)
     ]
     assert steps.index("texts/1") > steps.index("finetune/toy/both/0/seed-1")
-    two = plan_run(recipe(inputs, tmp_path / "run", seeds={"adaptations": 2})).steps
+    seeds["adaptations"] = 2
+    two = plan_run(recipe(inputs, tmp_path / "run", seeds=seeds)).steps
     assert [step.name for step in two] == steps[: len(two)], (
         "fewer adaptations test the first folds"
     )
@@ -146,7 +146,7 @@ def test_stopped_and_resumed_by_two_jobs_it_has_the_same_bytes_and_pairs_meanwhi
     folder, run_seed = tmp_path / "run", finetune_seed.run_seed
 
     def stopped(*arguments):
-        if arguments[4] == 3:  # the second seed of the second fold
+        if arguments[4] == 1:  # the seed of the second fold
             os.kill(os.getpid(), signal.SIGTERM)
         return run_seed(*arguments)
 
@@ -156,7 +156,7 @@ def test_stopped_and_resumed_by_two_jobs_it_has_the_same_bytes_and_pairs_meanwhi
     join_run(folder)
     for arm in ("base", *ARMS):
         metrics = json.loads((folder / "finetune" / "toy" / arm / "metrics.json").read_text())
-        assert [row["adaptation"] for row in metrics["seeds"]] == [0, 0]
+        assert [row["adaptation"] for row in metrics["seeds"]] == [0]
     execute(plan_run(recipe(inputs, folder)), jobs=2)
     join_run(folder)
     for arm in ("base", *ARMS):
@@ -173,7 +173,7 @@ def test_other_cards_of_a_run_have_as_many_folds_and_their_texts_are_kept_out_to
     run = plan_run(recipe(inputs, tmp_path / "run", cards=[inputs["task"], str(other), str(plain)]))
     of = {step.name: step.settings for step in run.steps}
     assert of["texts"]["settings"].cards == [inputs["task"], str(other)]
-    folds = [of[f"finetune/{task}/dana/2/seed-4"]["fold"] for task in ("toy", "other", "plain")]
+    folds = [of[f"finetune/{task}/dana/2/seed-2"]["fold"] for task in ("toy", "other", "plain")]
     assert folds == [2, 2, None]
-    models = [of[f"finetune/{task}/dana/2/seed-4"]["model"] for task in ("toy", "other")]
+    models = [of[f"finetune/{task}/dana/2/seed-2"]["model"] for task in ("toy", "other")]
     assert models[0] == models[1]
