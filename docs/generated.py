@@ -6,8 +6,8 @@ the columns of tables from their schemas. ``tests/test_reference.py`` holds that
 the code gives.
 
 It is also a hook of MkDocs, for what only the site shows: ``<!-- built: NAME -->``, the Python
-interface from ``dana.__all__``, and ``--8<-- "FILE"``, a Markdown file of the tree, whose links
-are made to point to the pages of the site.
+interface from ``dana.__all__``; and, in place of a link that is marked so, the Markdown file of the
+tree that it names, whose own links are made to point to the pages of the site.
 """
 
 import argparse
@@ -34,7 +34,7 @@ GENERATED = re.compile(
     r"^(<!-- generated: (\w+) ?(\S*) -->\n)(?:.*?)^(<!-- end -->)$", re.MULTILINE | re.DOTALL
 )
 BUILT = re.compile(r"^<!-- built: (\w+) -->$", re.MULTILINE)
-INCLUDE = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
+INCLUDE = re.compile(r"^\[(.+)\]\(.+\) <!-- the site has its text here -->$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*|)\)")
 OPTIONS = {"DetectorSelector": "inherited_members: true"}  # its methods stand in the base class
 

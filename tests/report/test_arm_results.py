@@ -20,7 +20,7 @@ from dana.report.arm_results import (
     read_arm_result,
     read_baseline,
     trace,
-    weights,
+    weight_digests,
 )
 from dana.report.verdicts import measure_pair
 from dana.tasks.kinds.multi_label import MultiLabel
@@ -173,8 +173,8 @@ def test_a_model_is_traced_to_the_start_of_the_run():
         [manifest("b", "a", steps=1), manifest("c", "b", steps=2), {"kind": "scores"}]
     )
     model, base = trace(identity("c"), lineages), trace(identity("a"), lineages)
-    assert model == Lineage(weights(identity("b")), weights(identity("a")), {"steps": 2})
-    assert base == Lineage(frozenset(), weights(identity("a")), None)
+    assert model == Lineage(weight_digests(identity("b")), weights(identity("a")), {"steps": 2})
+    assert base == Lineage(frozenset(), weight_digests(identity("a")), None)
     assert not model.roots_differ(base)
     assert model.roots_differ(trace(identity("z"), lineages))
     assert not model.roots_differ(
@@ -182,7 +182,7 @@ def test_a_model_is_traced_to_the_start_of_the_run():
     )  # a Hub name may be the same model
     assert trace({"name": "bert"}, lineages).roots_differ(trace({"name": "roberta"}, lineages))
     assert not trace(None, lineages).roots_differ(trace(None, lineages))
-    assert trace(identity("a"), adaptations([manifest("a", "a")])).root == weights(
+    assert trace(identity("a"), adaptations([manifest("a", "a")])).root == weight_digests(
         identity("a")
     )  # a circle ends
     for values in ({"weight_digests": None}, {"depends_on": None}, {"depends_on": {}}):

@@ -95,7 +95,7 @@ def test_the_folder_holds_card_texts_and_recipe_with_what_was_found(home, capfd)
 def test_no_difference_above_one_is_said_to_be_seen(home, caplog):
     caplog.set_level("INFO", "dana")
     folder = dana.init("tickets.csv", "pool", folds=2)
-    _describe_tasks(load(RunSettings, read_recipe(folder)[0]))
+    _describe_tasks(load(RunSettings, read_recipe(folder)[0]), quick=False)
     assert "80 texts, in 2 folds, each text once; a difference of about 0.29 macro" in caplog.text
     assert "--quick a difference" not in caplog.text, "it has both folds, too"
     assert "tickets: 80 texts are tested, in 2 of 2 folds" in caplog.text
@@ -216,7 +216,7 @@ def test_a_quick_run_says_what_it_can_decide_before_it_reads_text(home, caplog):
     assert "--quick ends after the probe" in caplog.text
     assert "by fine-tuning" not in caplog.text
     caplog.clear()
-    _describe_tasks(settings)
+    _describe_tasks(settings, quick=False)
     assert "tickets: 80 texts are tested, in 5 of 5 folds" in caplog.text
     assert "macro-F1 can be decided by fine-tuning" in caplog.text
 
