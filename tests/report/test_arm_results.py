@@ -173,7 +173,9 @@ def test_a_model_is_traced_to_the_start_of_the_run():
         [manifest("b", "a", steps=1), manifest("c", "b", steps=2), {"kind": "scores"}]
     )
     model, base = trace(identity("c"), lineages), trace(identity("a"), lineages)
-    assert model == Lineage(weight_digests(identity("b")), weights(identity("a")), {"steps": 2})
+    assert model == Lineage(
+        weight_digests(identity("b")), weight_digests(identity("a")), {"steps": 2}
+    )
     assert base == Lineage(frozenset(), weight_digests(identity("a")), None)
     assert not model.roots_differ(base)
     assert model.roots_differ(trace(identity("z"), lineages))
