@@ -18,6 +18,7 @@ SMALL = {
     "distillation": ["runs/evidence", "--tables"],
     "evidence": ["runs/evidence", "--tables"],
     "few_labels": ["runs/evidence", "--tables"],
+    "figures": [],
     "gpu": [],
     "kills": ["--kills", "1", "--commands", "weigh"],
     "learning_curves": ["runs/evidence", "--tasks", "acl_arc", "--draws", "1"],

@@ -114,7 +114,12 @@ def gain_figure(rows: list[Row]) -> Figure:
 
 
 def draw(results: Results, path: Path = FILE) -> None:
-    """Write the figure, on white, so that it can be read on a dark page too."""
-    image = gain_figure(rows_of(results)).svg
+    """Write the figure of the gains."""
+    write_on_white(gain_figure(rows_of(results)), path)
+
+
+def write_on_white(figure: Figure, path: Path) -> None:
+    """Write a figure on white, so that it can be read on a dark page too."""
+    image = figure.svg
     image = image.replace('style="max-width:', 'style="background: white; max-width:', 1)
     write_text(path, image + "\n")
