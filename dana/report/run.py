@@ -228,21 +228,20 @@ def read_outcomes(path: Path) -> RunFrames:
 def read_final(path: Path) -> dict[str, Any]:
     """Read the choice of the model that the run ends in; empty if it made none.
 
-    Each choice notes how many candidates had not been tested yet. The last one waited for the
-    fewest; of equal ones it is the first by name.
+    It is the one among the most candidates; of equal ones the first by name.
 
     Raises:
         ArtifactError: If a file is damaged.
     """
     final: dict[str, Any] = {}
-    fewest = math.inf
+    most = 0
     for file in sorted(path.glob("final/*/choice.json")):
         with reading(file):
             choice = read_object(file)
-            waiting = int(choice["waiting"])
-        if waiting < fewest:
+            count = len(choice["candidates"])
+        if count > most:
             final = choice
-            fewest = waiting
+            most = count
     return final
 
 
