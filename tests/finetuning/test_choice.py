@@ -2,9 +2,17 @@
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import binomtest, norm
 
-from dana.finetuning.choice import MARGIN, Candidate, choose, choose_rows, label_rows, margin_of
+from dana.finetuning.choice import (
+    MARGIN,
+    Candidate,
+    _interval,
+    choose,
+    choose_rows,
+    label_rows,
+    margin_of,
+)
 from dana.tasks.kinds.multi_label import MultiLabel
 from dana.tasks.kinds.regression import Regression
 from dana.tasks.kinds.single_label import SingleLabel
@@ -113,6 +121,27 @@ def test_texts_of_a_group_are_drawn_together():
     alone = choose(candidates, labels, CLASSES, "accuracy")
     together = choose(candidates, labels, CLASSES, "accuracy", groups)
     assert together.high - together.low > 1.3 * (alone.high - alone.low)
+
+
+@pytest.mark.parametrize("right", [3, 50, 97])
+def test_the_interval_of_a_share_is_wilson_s(right):
+    share = right / 100
+    deviation = np.sqrt(share * (1 - share) / 100)
+    expected = binomtest(right, 100).proportion_ci(method="wilson")
+    found = _interval(share, deviation, "accuracy", 1.0, 100)
+    assert found == pytest.approx((expected.low, expected.high), abs=1e-5)
+
+
+def test_the_interval_of_an_error_is_symmetric_in_its_logarithm_and_that_of_a_correlation_is_fisher_s():
+    low, high = _interval(2.0, 0.3, "mse", -1.0, 100)
+    assert low * high == pytest.approx(4)
+    assert np.log(high / 2) == pytest.approx(norm.ppf(0.975) * 0.15, rel=1e-3)
+    low, high = _interval(0.8, 0.05, "pearson", 1.0, 100)
+    middle = (np.arctanh(low) + np.arctanh(high)) / 2
+    assert middle == pytest.approx(np.arctanh(0.8))
+    half = norm.ppf(0.975) * 0.05 / (1 - 0.8**2)
+    assert np.arctanh(high) - middle == pytest.approx(half, rel=1e-3)
+    assert _interval(0.8, 0.0, "pearson", 1.0, 100) == (None, None)
 
 
 def test_several_labels_and_numbers_have_intervals_too():

@@ -56,5 +56,6 @@ def test_where_less_is_better_a_smaller_error_is_a_gain():
     labels = np.linspace(0, 1, 50)
     predictions = {NONE: np.stack([labels + 0.5]), "crops": np.stack([labels + 0.1])}
     found = judge(predictions, labels, kind, metric)
+    assert found[1].gain == pytest.approx(found[0].score - found[1].score)
     assert found[1].gain > 0
     assert choose_objective(found) == "crops"

@@ -85,7 +85,15 @@ def test_contrasts_and_main_arms():
     others = contrasts(["base", "pool", "random", "dana"])[2:]
     assert set(others) == {("random", "base"), ("pool", "base"), ("dana", "pool")}
     assert main_arms(["base", "random", "pool", "bm25", "mine"]) == ["bm25", "mine"]
+    shown = contrasts(["base", "pool", "dana", "task", "task+dana"])
+    assert ("dana", "pool") in shown, "the first of our arms is shown with all others"
+    assert ("task+dana", "pool") not in shown
     assert main_arms(["base", "mine", "adapted", "dana"]) == ["dana"]
+
+
+def test_of_one_seed_nothing_is_decided():
+    row = compare(base=grid(0.5, 1), dana=grid(0.9, 1))["dana", "base"]
+    assert (row.verdict, row.n, row.p) == ("undecided", 1, 1.0)
 
 
 def test_a_gain_is_better_and_reversed_worse():
