@@ -84,6 +84,12 @@ def teacher(tmp_path_factory):
     return str(write_checkpoint(tmp_path_factory.mktemp("teacher") / "teacher"))
 
 
+def test_so_many_sentences_of_a_document_are_read_and_0_reads_all(teacher):
+    assert Distill(teacher).draw(3) == DrawSentences(3, 2)
+    assert Distill(teacher, sentences=5).draw(3) == DrawSentences(3, 5)
+    assert Distill(teacher, sentences=0).draw(3) == DrawSentences(3, None)
+
+
 def step_of(objective, tokenizer, denominator="batch"):
     """A step of documents whose tokens are words of a tokenizer."""
     documents = random_documents(6, 4, DrawSentences(0, 2), some_weights)
