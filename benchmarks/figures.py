@@ -18,9 +18,10 @@ sys.path.insert(0, str(Path(__file__).parent / "evidence"))
 from figure import draw, write_on_white
 from plan import BASE, CHOSEN, CURVE, SIZES, TASKS
 from rows import Results
+from steps import dana
+from texts import write_rows
 from verdicts import scores_of
 
-from dana import score
 from dana.report.figures import name_rows, score_histogram
 from dana.report.run import read_scores
 from dana.report.svg import COLOURS, Figure
@@ -113,8 +114,10 @@ def score_figure(folder: Path) -> Figure:
     texts = SHIPPED / "texts.jsonl.gz"
     with gzip.open(texts, "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
-    labelled = [row["text"] for row in rows if row["fold"] == -1]
-    score(labelled, str(SHIPPED / "pool.jsonl.gz"), out=folder / "run")
+    labelled = folder / "labelled.jsonl"
+    write_rows(labelled, [{"text": row["text"]} for row in rows if row["fold"] == -1])
+    pool = SHIPPED / "pool.jsonl.gz"
+    dana(folder / "log", "score", "--task", labelled, "--pool", pool, "--out", folder / "run")
     scores = read_scores(folder / "run")
     assert scores is not None, "they were just made"
     return score_histogram(histogram(scores).frame)

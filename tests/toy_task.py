@@ -119,11 +119,19 @@ def write_checkpoint(
     return folder
 
 
-def write_folds(folder: Path, count: int = 60, folds: int = 3, **changes: Any) -> Path:
+def write_folds(
+    folder: Path,
+    count: int = 60,
+    folds: int = 3,
+    examples: list[dict[str, Any]] | None = None,
+    **changes: Any,
+) -> Path:
     """A card with folds: labelled texts in one file, equally many of each label in each fold."""
-    examples = [
-        {**row, "fold": number // len(SIGNS) % folds} for number, row in enumerate(rows(count, 1))
-    ]
+    if examples is None:
+        examples = [
+            {**row, "fold": number // len(SIGNS) % folds}
+            for number, row in enumerate(rows(count, 1))
+        ]
     write_split(folder, "texts", examples)
     return write_task(folder, data={"file": "texts"}, folds="fold", splits={}, **changes)
 

@@ -213,7 +213,8 @@ def _run(args: argparse.Namespace) -> None:
     if args.dry_run:
         _show_plan(settings, args.quick, args.verbose)
         return
-    print(f"report: {run_recipe(settings, args.quick, args.remake, args.minutes)}")
+    report = run_recipe(settings, args.quick, args.remake, args.minutes)
+    print(f"report: {report if report.is_file() else 'none yet'}")
     if settings.final:
         for line in result_lines(Path(settings.out)):
             print(line)

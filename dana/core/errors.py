@@ -7,7 +7,8 @@
     │   └── SettingError     the value of one setting
     ├── DataError        a record or an array: names file and line, or the array and index
     ├── ArtifactError    an artifact on disk is missing, damaged or of another kind
-    │   └── Contradiction    it was made from other settings or inputs
+    │   ├── Contradiction    it was made from other settings or inputs
+    │   └── NothingToReport  a run has no result yet
     ├── PluginError      a component is unknown, or fails to load or to run
     ├── EndpointError    a network service fails
     ├── CheckWarning     a strict check has warnings; exit code 1
@@ -70,6 +71,10 @@ class Damage(Exception):
 
 class ArtifactError(DanaError):
     """A stage's output is missing, damaged, or was made from other settings or inputs."""
+
+
+class NothingToReport(ArtifactError):
+    """A run's folder has no result yet that a report could show."""
 
 
 class Contradiction(ArtifactError):

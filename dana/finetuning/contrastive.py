@@ -6,7 +6,7 @@ few-shot learning without prompts, section 3: SetFit). SetFit encodes two texts 
 that are encoded once has n (n - 1) / 2.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,6 +44,15 @@ class ContrastiveTraining(SeedTraining):
         return isinstance(kind, SingleLabel) and len(kind.outputs) > 1
 
     @classmethod
+    def lacks(cls, labels: Sequence[Any]) -> str:
+        """Say that there is no pair of texts of one class, or none of two classes; else empty."""
+        _, sizes = np.unique(np.asarray(labels), return_counts=True)
+        if len(sizes) > 1 and sizes.max() >= LEAST_OF_CLASS:
+            return ""
+        texts = f"{len(labels)} training texts, in classes: {len(sizes)}"
+        return f"{texts}, have no pair of one class and another of two"
+
+    @classmethod
     def check_task(cls, card: TaskCard, preset: Preset) -> None:
         """Refuse a task whose texts do not have one class each, and a pooling of one token.
 
@@ -70,13 +79,8 @@ class ContrastiveTraining(SeedTraining):
         self.classes = self.train_labels
         present = np.unique(self.classes)
         self.rows_of_classes = [np.flatnonzero(self.classes == one) for one in present]
-        largest = max(rows.size for rows in self.rows_of_classes)
-        left_out = (
-            f"left out: {self.classes.size} training texts, in classes: {len(present)}, have no pair "
-            "of one class and another of two"
-        )
-        has_pairs = len(present) > 1 and largest >= LEAST_OF_CLASS
-        require(has_pairs, "method", "contrastive", left_out)
+        lack = self.lacks(self.classes.tolist())
+        require(not lack, "method", "contrastive", f"left out: {lack}")
 
     def batches(self) -> Iterator[np.ndarray]:
         """Yield the rows of every step: equally many texts of each class, as far as it has them.

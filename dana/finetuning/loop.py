@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -136,6 +136,11 @@ class SeedTraining:
     def trains(cls, kind: Kind) -> bool:
         """Return whether the method can train for labels of a kind; this one can for all."""
         return True
+
+    @classmethod
+    def lacks(cls, labels: Sequence[Any]) -> str:
+        """Say what training texts with these labels lack for the method; empty if nothing."""
+        return ""
 
     @classmethod
     def check_task(cls, card: TaskCard, preset: Preset) -> None:

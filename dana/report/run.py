@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dana.core.artifacts import MANIFEST, read_manifest, run_manifests
 from dana.core.config import RECIPE
-from dana.core.errors import ArtifactError, DanaError, nearest_path
+from dana.core.errors import ArtifactError, DanaError, NothingToReport, nearest_path
 from dana.core.schemas import HELD_OUT_TARGET, NESTED, SCORES, WEIGHTS, part_files, read_table
 from dana.report.arm_results import (
     ArmResult,
@@ -178,7 +178,7 @@ def read_run(path: Path) -> RunFrames:
     )
     has_frame = run.ranking is not None or run.scores is not None or run.evaluations is not None
     if not (has_frame or run.results or run.probes):
-        raise ArtifactError(
+        raise NothingToReport(
             f"{path}: nothing to report: no ranking/, scores/, adapted/, probe/ or finetune/ in "
             "this folder; start with: dana score --task ... --pool ... --out DIR"
         )

@@ -138,6 +138,7 @@ def _test_baseline(
     encoder: str,
 ) -> tuple[pa.Table, float]:
     """Test a baseline on each fold; return its predictions and the score of all of them together."""
+    kind = task.label_kind
     tables = []
     for fold, split in enumerate(folds):
         test = split["test"]
@@ -145,12 +146,11 @@ def _test_baseline(
         columns = {
             "adaptation": [fold] * len(test),
             "id": [example.id for example in test],
-            "label": [example.label for example in test],
-            "prediction": predictions,
+            "label": kind.label_column([example.label for example in test]),
+            "prediction": kind.label_column(predictions),
         }
         tables.append(pa.table(columns))
     table = pa.concat_tables(tables)
-    kind = task.label_kind
     predicted = kind.labels_from(table["prediction"])
     score = kind.scores(predicted, kind.labels_from(table["label"]))[task.metric]
     log.info("baseline  %s %s: %s %.4f", task.name, name, task.metric, score)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dana.core.config import require
+from dana.core.errors import DanaError
+from dana.core.logging import get_logger
 from dana.core.schemas import FINAL
 from dana.finetuning.settings import training_class
 from dana.report.run import is_control
@@ -18,7 +20,10 @@ from dana.stages.finetune_steps import CANDIDATE, FINETUNE
 from dana.stages.probe_steps import is_per_word, is_written_later
 from dana.stages.settings import RunSettings
 from dana.stages.steps.step import OutputOf, Step
-from dana.tasks.card import load_card
+from dana.tasks.card import TaskCard, load_card
+from dana.tasks.examples import read_splits, subset
+
+log = get_logger(__name__)
 
 TFIDF = "tfidf"
 CANDIDATE_OPTIONS = ("windows", "class_weight")  # what a candidate is fitted with, if it is set
@@ -57,18 +62,40 @@ def names_of_models(arm: Arm | None) -> list[str]:
     return [BASE] if arm is None else [BASE, arm.name]
 
 
-def methods_tried(settings: RunSettings, card: str) -> list[str]:
+def methods_tried(settings: RunSettings, card: str, folds: int) -> list[str]:
     """Return the ways of fine-tuning that are tried beside that of the arms, without those that cannot train a task.
 
     Args:
         settings: Settings of the run.
         card: The task's card; one that a step will write has one label a text.
+        folds: Number of folds of the task; 0 with one fixed split.
     """
     methods = [method for method in settings.candidates if method != settings.finetune.method]
-    if is_written_later(card):
+    if not methods or is_written_later(card):
         return methods
-    kind = load_card(card).label_kind
-    return [method for method in methods if training_class(method).trains(kind)]
+    task = settings.finetune.fields_of(load_card(card))
+    tried = []
+    for method in methods:
+        training = training_class(method)
+        if not training.trains(task.label_kind):
+            continue
+        lacks = [training.lacks(labels) for labels in _training_labels(settings, task, folds)]
+        if any(lacks):
+            log.info("candidate %s is not tried: %s", method, max(lacks))
+        else:
+            tried.append(method)
+    return tried
+
+
+def _training_labels(settings: RunSettings, task: TaskCard, folds: int) -> Iterator[list[Any]]:
+    """Yield the labels of the training texts of each fold; none if they cannot be read, which a step will say."""
+    for fold in range(folds) if folds else [None]:
+        try:
+            splits = read_splits(task, settings.data, fold)
+        except DanaError:
+            return
+        train = subset(splits["train"], settings.finetune.max_train)
+        yield [example.label for example in train]
 
 
 def with_final(

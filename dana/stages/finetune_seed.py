@@ -363,7 +363,9 @@ def rate_stage(
             job = replace(shared, preset=replace(shared.preset, learning_rate=rate))
             _, result = job.run(RATE_SEED, inputs, precision, arm_name(out, model))
             scores[rate] = result.dev_score
-        best = max(scores, key=lambda rate: shared.task.sign * scores[rate])
+        # Of rates that score alike, the one nearest to the checkpoint's.
+        nearest_first = sorted(scores, key=lambda rate: abs(np.log(rate / middle)))
+        best = max(nearest_first, key=lambda rate: shared.task.sign * scores[rate])
         log.info(
             "finetune  learning_rate=%.2g found in %.0f s: %s on %d training texts: %s",
             best,

@@ -13,7 +13,7 @@ import yaml
 
 from dana.core.config import RECIPE, require
 from dana.core.device import find_device
-from dana.core.errors import ArtifactError, ConfigError
+from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.files import folder_lock, make_parent, temp_dir
 from dana.core.launch import cores
 from dana.core.logging import get_logger
@@ -58,6 +58,7 @@ CLASSES_METRIC = "macro_f1"  # of the card, for one label a text
 # gains macro-F1 by balanced weights on every task that was tried, and with equal classes it loses a
 # little (docs/guide/labels.md).
 FAR_APART = 3
+LONGEST_LABEL = 60  # characters of a label that a line shows
 LINE = "%-9s %s"  # of the log: what, and what is said of it
 CARD = "card.yaml"
 TEXTS = "texts.parquet"
@@ -184,6 +185,7 @@ def init(  # noqa: PLR0913, keywords of a public call
     )
     _log_texts(labelled)
     survey = _compare(sample, labelled)
+    _refuse_own_texts(sample, survey)
     training = _choose_training(model, objective, labelled.kind, sample)
     pool_lines = _describe_pool(sample, survey, training)
     _log_lines("pool", pool_lines)
@@ -346,13 +348,19 @@ def _reason_to_balance(labelled: LabelledTexts) -> str:
     return f"{largest} has {ratio:.1f} times the texts of {smallest}"
 
 
+def _shown(name: object) -> str:
+    """Return a label as a line shows it: without line ends, and cut if it is long."""
+    words = " ".join(str(name).split())
+    return words if len(words) <= LONGEST_LABEL else f"{words[:LONGEST_LABEL]} ..."
+
+
 def _describe_labels(labelled: LabelledTexts) -> str:
     """Say which labels there are, and of how many texts."""
     values = labelled.texts["label"]
     if labelled.kind == Regression.name:
         return f"with numbers from {values.min():g} to {values.max():g}"
     by_label = labelled.texts_by_label
-    listed = list_names(f"{name} ({size})" for name, size in by_label.items())
+    listed = list_names(f"{_shown(name)} ({size})" for name, size in by_label.items())
     if labelled.kind == SingleLabel.name:
         return f"in {len(by_label)} classes: {listed}"
     if labelled.kind == TokenLabels.name:
@@ -414,6 +422,20 @@ def _compare(sample: _PoolSample, labelled: LabelledTexts) -> Survey:
     """Compare what was read of a pool with the texts of a table."""
     log.info(LINE, "comparing", f"{len(sample.documents):,} documents with your texts")
     return survey_pool(sample.documents, _plain_texts(labelled))
+
+
+def _refuse_own_texts(sample: _PoolSample, survey: Survey) -> None:
+    """Refuse a pool that was read as a whole, and holds nothing but the labelled texts.
+
+    Raises:
+        DataError: If so.
+    """
+    count = len(sample.documents)
+    if survey.holding == count and count >= sample.size:
+        raise DataError(
+            f"{', '.join(map(str, sample.sources))}: all {count:,} documents hold your labelled texts, "
+            "which dana run leaves out; name a pool of other text by --pool"
+        )
 
 
 def _plain_texts(labelled: LabelledTexts) -> list[str]:

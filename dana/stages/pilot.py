@@ -219,8 +219,8 @@ def _predict(
                 "objective": [name] * len(examples),
                 "repeat": [repeat] * len(examples),
                 "id": [example.id for example in examples],
-                "label": labels.tolist(),
-                "prediction": row.tolist(),
+                "label": kind.label_column(labels.tolist()),
+                "prediction": kind.label_column(row.tolist()),
             }
             tables.append(pa.table(columns))
     return predictions, pa.concat_tables(tables)

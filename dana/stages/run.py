@@ -8,7 +8,7 @@ from typing import Any
 
 from dana.core.artifacts import Artifact, open_artifact
 from dana.core.config import require
-from dana.core.errors import ConfigError, DanaError
+from dana.core.errors import ConfigError, DanaError, NothingToReport
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.schemas import part_files
@@ -101,8 +101,8 @@ def run_recipe(
             suffice for is said and left out, and the report is of what is done.
 
     Returns:
-        Path of ``report.html``. Beside it, ``results.csv`` has one row per arm, task, metric and
-        seed.
+        Path of ``report.html``, which is not there if `minutes` were too few for any result. Beside
+        it, ``results.csv`` has one row per arm, task, metric and seed.
 
     Raises:
         ConfigError: If the task is neither a task card nor text.
@@ -127,7 +127,17 @@ def run_recipe(
     write_recipe(settings, out)
     arms = _with_base(_arms_to_run(settings, quick))
     on_rank_0(lambda: join_run(out, arms))
-    return on_rank_0(lambda: report_stage(out))
+
+    def report() -> Path:
+        try:
+            return report_stage(out)
+        except NothingToReport:
+            if minutes is None:
+                raise
+            log.info("report    none yet: the time was over before there was anything to compare")
+            return out / "report.html"
+
+    return on_rank_0(report)
 
 
 def _describe_tasks(settings: RunSettings, quick: bool) -> None:
@@ -206,6 +216,10 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
             read_pooling(settings.model)
     with _naming("selection"):
         settings.selection.splitter()
+    for arm in settings.described_arms:
+        if arm.is_adapted:
+            with _naming(f"arms.{arm.name}"):
+                without_pilot(arm.adapt).make_objective().check_inputs()
     selectors = {}
     for arm in settings.described_arms:
         if arm.selects:
@@ -366,7 +380,11 @@ def _steps(
     yield from study_steps
     yield _base_step(settings)
     study_step_names = {step.name for step in study_steps}
-    plan = _Plan(settings, selectors, texts, cards, folds, study_step_names)
+    methods: list[str] = []
+    if settings.final and not quick:
+        [card] = cards.values()  # check_final refuses a run with more than one
+        methods = methods_tried(settings, card, folds.get(card, 0))
+    plan = _Plan(settings, selectors, texts, cards, folds, study_step_names, methods)
     steps_with_results: list[str] = []  # a look waits for these
     for block in _blocks(settings, cards, count):
         if quick and block[0] >= QUICK_ADAPTATIONS:
@@ -375,9 +393,8 @@ def _steps(
             steps = list(_adaptation_steps(plan, index, quick))
             steps_with_results += [step.name for step in steps if step.name.startswith("loss/")]
             yield from steps
-        if settings.final and not quick:
-            for index in block:
-                yield from _candidate_steps(plan, index)
+        for index in block:
+            yield from _candidate_steps(plan, index)
         for index in block:
             tunings = list(_finetune_steps(plan, index, quick))
             steps_with_results += [step.name for step in tunings]
@@ -410,6 +427,7 @@ class _Plan:
         cards: Card of each task by its name; empty without labels.
         folds: Number of folds by card, of those that have some.
         study_step_names: Names of the steps of studies.
+        methods: Ways of fine-tuning that are tried beside that of the arms.
     """
 
     settings: RunSettings
@@ -418,6 +436,7 @@ class _Plan:
     cards: Mapping[str, str]
     folds: Mapping[str, int]
     study_step_names: Collection[str]
+    methods: Sequence[str]
 
     def fold_of(self, index: int) -> int:
         """Return the fold that the target text of an adaptation leaves out."""
@@ -613,10 +632,12 @@ def _candidate_steps(plan: _Plan, index: int) -> Iterator[Step]:
         index: Index of the adaptation.
     """
     settings = plan.settings
-    [card] = plan.cards.values()  # check_final refuses a run with more than one
+    if not plan.methods:
+        return
+    [card] = plan.cards.values()
     arms = _arms_to_run(settings, quick=False)
     models = plan.models(arms, index)
-    for method in methods_tried(settings, card):
+    for method in plan.methods:
         folder = Path(settings.out) / CANDIDATE / method
         for name in names_of_models(arm_of_encoder(arms)):
             candidate = TaskRun(

@@ -179,9 +179,10 @@ class RunSettings:
         if not set(self.baseline_names) <= set(BASELINES):
             names = ", ".join(BASELINES)
             raise SettingError("baselines", self.baselines, f"none, or a list of some of {names}")
-        if not set(self.candidates) <= set(METHODS):
-            names = ", ".join(METHODS)
-            raise SettingError("candidates", self.candidates, f"a list of some of {names}, or []")
+        is_twice = len(set(self.candidates)) < len(self.candidates)
+        if is_twice or not set(self.candidates) <= set(METHODS):
+            form = f"a list of some of {', '.join(METHODS)}, each once, or []"
+            raise SettingError("candidates", self.candidates, form)
 
     def section(self, study: str) -> Any:
         """Return the section of a study.

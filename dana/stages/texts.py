@@ -81,7 +81,9 @@ def pool_stage(
         )
         raw_files.check_unchanged()
         if not tally.document_count:
-            raise DataError(f"{', '.join(sources)}: no document left: {tally}")
+            raise DataError(
+                f"{', '.join(sources)}: no document left: {tally}; name another pool by pool (--pool)"
+            )
         draft.counts.update(tally.as_dict())
         draft.notes[RAW_FILES] = raw_files.records()
         log.info("pool      %s", tally)

@@ -590,6 +590,7 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
             joined than were launched.
     """
     check_checkpoint(model)
+    settings.make_objective().check_inputs()
     read_pooling(model)  # refuses a checkpoint with modules that dana cannot pool, before any work
     config = load_config(model)
     settings = settings.for_width(config.get_text_config().hidden_size)

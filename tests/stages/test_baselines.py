@@ -32,6 +32,23 @@ def baselines(card, out, names=BASELINES, **settings):
     }
 
 
+def test_folds_without_any_predicted_label_are_joined_with_others(tmp_path):
+    """In the first fold most training texts have no label, in the second most have one."""
+    texts = [f"text {number}" for number in range(40)]
+    labels = [["fruit"] if number < 24 else [] for number in range(40)]
+    examples = [
+        {"id": str(number), "text": text, "label": label, "fold": int(number >= 20)}
+        for number, (text, label) in enumerate(zip(texts, labels, strict=True))
+    ]
+    card = toy_task.write_folds(
+        tmp_path, folds=2, examples=examples, kind="multi_label", metric="micro_f1"
+    )
+    baselines_stage(str(card), tmp_path / "out", FinetuneSettings(), ["majority"], ENCODER, folds=2)
+    table = pq.read_table(tmp_path / "out" / "majority" / "predictions.parquet")
+    assert table["prediction"].type == pa.list_(pa.int64())
+    assert {tuple(row) for row in table["prediction"].to_pylist()} == {(), (0,)}
+
+
 def test_each_baseline_is_scored_on_the_test_texts_alone(tmp_path):
     card = toy_task.write_task(tmp_path)
     scores = baselines(card, tmp_path / "baselines")

@@ -352,6 +352,18 @@ class Kind(ABC):
             "probabilities": pa.array(probabilities, probabilities_type),
         }
 
+    def label_column(self, labels: Sequence[Any]) -> "pa.Array":
+        """Make a column of labels, whose type does not depend on them.
+
+        Of texts that all have no label, the type would be another, and tables of folds could not be
+        joined.
+        """
+        import pyarrow as pa
+
+        if self.dtype is object:
+            return pa.array(labels, pa.list_(pa.int64()))
+        return pa.array(labels, pa.from_numpy_dtype(self.dtype))
+
     def outputs_from(self, table: Mapping[str, Any]) -> np.ndarray:
         """Read the outputs back from the columns of ``predictions.parquet``."""
         column = table["probabilities"]

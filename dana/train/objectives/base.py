@@ -79,6 +79,13 @@ class Objective(ABC):
     has_own_head: ClassVar[bool] = False
     cuts_sentences: ClassVar[bool] = False
 
+    def check_inputs(self) -> None:  # noqa: B027, most objectives name nothing
+        """Refuse, before any work, what the objective names and is not there; it names nothing by default.
+
+        Raises:
+            ConfigError: Says what.
+        """
+
     @abstractmethod
     def auto_class(self, config: Any) -> Any:
         """Return the transformers class with the heads that the objective needs, such as ``AutoModelForMaskedLM``.

@@ -32,10 +32,12 @@ from torch import Tensor, nn
 
 from dana.core.config import require
 from dana.core.device import tensor_on
+from dana.core.errors import ConfigError, DanaError
 from dana.core.registry import ENCODERS, origin_of
 from dana.models.folder import load_config, model_identity, model_name, resolve_model
 from dana.train.documents import DrawSentences
 from dana.train.examples import Batch, ExampleSet, SpecialTokens
+from dana.train.objectives.architectures import is_decoder
 from dana.train.objectives.base import Collator, ModelCardTerms
 from dana.train.objectives.batch import loss_scale
 from dana.train.objectives.masked import HELDOUT_SEED
@@ -184,6 +186,20 @@ class Distill(VectorObjective):
         require(bool(self.teacher), "teacher", self.teacher, form)
         require(self.relations >= 0, "relations", self.relations, "at least 0")
         require(self.sentences >= 0, "sentences", self.sentences, "0 for all, or a number")
+
+    def check_inputs(self) -> None:
+        """Refuse a teacher that is missing, or is a decoder.
+
+        Raises:
+            ConfigError: Names the teacher.
+        """
+        try:
+            config = load_config(self._folder)
+        except DanaError as error:
+            looked = "a folder is looked for from the working directory"
+            raise ConfigError(f"distill: teacher={self.teacher}: {looked}; {error}") from error
+        is_encoder = not is_decoder(config)
+        require(is_encoder, "teacher", self.teacher, "an encoder, not a decoder")
 
     @cached_property
     def _folder(self) -> str:

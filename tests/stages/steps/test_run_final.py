@@ -293,6 +293,45 @@ def test_of_texts_with_several_labels_each_nothing_else_is_tried(inputs, tmp_pat
     assert not [step.name for step in steps if "contrastive" in step.name]
 
 
+@pytest.mark.parametrize("each", [1, 2])
+def test_what_lacks_pairs_in_a_fold_is_not_tried_and_said(inputs, tmp_path, heard, each):
+    """Classes of two texts, one in each fold: no fold trains on two of one class."""
+    labels = [f"class {number}" for number in range(30)]
+    examples = [
+        {
+            "id": f"{label}-{fold}-{one}",
+            "text": f"{label} {one} word{fold}",
+            "label": label,
+            "fold": fold,
+        }
+        for fold in range(FOLDS)
+        for label in labels
+        for one in range(each)
+    ]
+    card = write_folds(tmp_path / "pairs", folds=FOLDS, examples=examples, labels=labels)
+    steps = plan_run(recipe({**inputs, "task": str(card)}, tmp_path / "run", **TRIED)).steps
+    tried = [step.name for step in steps if step.name.startswith("candidate/")]
+    assert bool(tried) == (each == 2)
+    said = [
+        line for line in heard.messages if line.startswith("candidate contrastive is not tried")
+    ]
+    assert bool(said) == (each == 1)
+    assert all("have no pair of one class and another of two" in line for line in said)
+
+
+def test_a_way_that_is_named_twice_is_refused(inputs, tmp_path):
+    with pytest.raises(ConfigError, match="each once"):
+        recipe(inputs, tmp_path, candidates=["contrastive", "contrastive"])
+
+
+def test_a_run_whose_time_suffices_for_no_comparison_says_so(inputs, tmp_path, heard):
+    settings = recipe(inputs, tmp_path / "run", baselines=["majority"])
+    assert not run_recipe(settings, minutes=1e-6).exists()
+    assert "report    none yet: the time was over before there was anything to compare" in (
+        heard.messages
+    )
+
+
 def test_a_run_whose_time_is_over_has_the_model_of_what_was_tested_and_says_the_rest(
     inputs, tmp_path, caplog
 ):

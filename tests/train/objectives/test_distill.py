@@ -13,7 +13,7 @@ from dana.train import DENOMINATORS
 from dana.train.documents import DrawSentences
 from dana.train.objectives.distill import Distill, distillation_losses
 from dana.train.settings import TrainSettings
-from tests.toy_task import write_checkpoint
+from tests.toy_task import write_checkpoint, write_decoder
 from tests.train.conftest import (
     assert_passes_change_nothing,
     bert,
@@ -82,6 +82,15 @@ def test_a_sentence_alone_has_the_first_term():
 @pytest.fixture(scope="module")
 def teacher(tmp_path_factory):
     return str(write_checkpoint(tmp_path_factory.mktemp("teacher") / "teacher"))
+
+
+def test_a_teacher_that_is_missing_or_a_decoder_is_refused_before_any_work(teacher, tmp_path):
+    Distill(teacher).check_inputs()
+    with pytest.raises(ConfigError, match="distill: teacher=nowhere: a folder is looked for from"):
+        Distill("nowhere").check_inputs()
+    decoder = write_decoder(tmp_path, ["word"])
+    with pytest.raises(ConfigError, match="an encoder, not a decoder"):
+        Distill(str(decoder)).check_inputs()
 
 
 def test_so_many_sentences_of_a_document_are_read_and_0_reads_all(teacher):
