@@ -42,12 +42,12 @@ class TaskRun:
         card: Task card, a name or YAML file.
         settings: Preset and overrides.
         out: Folder of the joined result.
-        name: ``TASK/ARM``, the middle of the names of its steps.
+        name: Middle of the names of its steps: ``TASK/ARM``, of a candidate ``METHOD/ARM``.
         data: Folder of the card's data.
         labels: Columns of the table of results.
         first: First part of the names of its steps.
         twin: Folder of the joined result of the base, whose seeds are copied where the model turns
-            out to be the base.
+            out to be the base. Nothing waits for them: a seed whose twin is not there is trained.
     """
 
     model: str | OutputOf
