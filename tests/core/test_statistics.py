@@ -186,7 +186,8 @@ def test_with_looks_p_interval_and_level_decide_alike_and_more_strictly(units):
     assert replace(both, mean=0.0).p == 1
     assert 0 <= replace(both, mean=9.0, by_unit=0.0).p < 1e-8
     assert replace(both, horizon=0).detectable() < both.detectable()
-    assert both.at(9, 500) == replace(both, horizon=0).at(9, 500)
+    # By their texts: fields that are NaN are unequal since Python 3.13.
+    assert str(both.at(9, 500)) == str(replace(both, horizon=0).at(9, 500))
     assert replace(both, horizon=units - 1).level() == replace(both, horizon=units).level(), (
         "a run that went on"
     )
