@@ -5,6 +5,7 @@ import logging
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import toy_task
@@ -61,6 +62,16 @@ def test_the_rate_is_found_on_a_fifth_of_the_training_texts_once(
     assert metrics(tmp_path / "out")["settings"]["learning_rate"] in rates
     depends_on = read_manifest(tmp_path / "out")["depends_on"]
     assert depends_on["preset"]["learning_rate"] == "auto", "how it was found decides, not what"
+
+
+def test_of_rates_that_score_alike_the_checkpoint_s_is_taken(
+    checkpoint, card, tmp_path, monkeypatch
+):
+    alike = SimpleNamespace(dev_score=0.5)
+    monkeypatch.setattr(finetune_seed, "run_seed", lambda *arguments: (None, alike))
+    settings = replace(BRIEF, learning_rate="auto")
+    found = finetune_seed.rate_stage(checkpoint, card, settings, tmp_path / "rate")
+    assert found.manifest["learning_rate"] == 1e-3, "that of width 32"
 
 
 def test_texts_that_change_before_the_rate_is_sought_are_refused(

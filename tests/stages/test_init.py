@@ -92,6 +92,28 @@ def test_the_folder_holds_card_texts_and_recipe_with_what_was_found(home, capfd)
     assert [path.name for path in home.iterdir() if path.name.startswith(".")] == []
 
 
+def test_a_pool_of_the_labelled_texts_alone_is_refused(home, capfd):
+    rows = [json.dumps({"text": text}) + "\n" for text in TEXTS]
+    (home / "same.jsonl").write_text("".join(rows))
+    assert main(["init", "tickets.csv", "--pool", "same.jsonl"]) == 2
+    err = capfd.readouterr().err
+    assert "same.jsonl: all 80 documents hold your labelled texts" in err
+    assert "name a pool of other text by --pool" in err
+    assert not (home / "tickets").exists()
+    (home / "more.jsonl").write_text("".join(rows) + json.dumps({"text": draw(2, 1)}) + "\n")
+    assert main(["init", "tickets.csv", "--pool", "more.jsonl"]) == 0
+
+
+def test_a_long_label_of_several_lines_is_shown_short_on_one(home, capfd):
+    long = "fruit\nof " + "trees " * 40
+    table().replace({"kind": {"fruit": long}}).to_csv("tickets.csv", index=False, sep=";")
+    assert main(["init", "tickets.csv", "--pool", "pool", "--label", "kind"]) == 0
+    err = capfd.readouterr().err
+    assert "fruit of trees trees" in err
+    assert "... (40), metal (40)" in err
+    assert max(map(len, err.splitlines())) < 300
+
+
 def test_no_difference_above_one_is_said_to_be_seen(home, caplog):
     caplog.set_level("INFO", "dana")
     folder = dana.init("tickets.csv", "pool", folds=2)
