@@ -37,10 +37,8 @@ SHIPPED = ROOT / "dana" / "quickstart"
 WIDTH = 6.4  # inches
 LINES = ("dana", "pool", "random", "target")  # colours of the tasks
 MODELS = {"bert": "BERT-base", "modernbert": "ModernBERT", "minilm": "MiniLM", "mini": "dana-mini"}
-LENGTHS = {
-    128: "texts of 50 tokens",
-    512: "texts of 312 tokens",
-}  # on average, by where they are cut
+# How long texts are on average, by where they are cut.
+LENGTHS = {128: "texts of 50 tokens", 512: "texts of 312 tokens"}
 
 
 def learning_curves(results: Results) -> Figure:

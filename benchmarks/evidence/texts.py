@@ -91,11 +91,9 @@ def own_documents(task: Task) -> list[str]:
 
     Sentences of a document stand in its order, one a line.
     """
-    _, test = divide(task)
-    splits = read_splits(load_card(task.name))
-    examples = splits["train"]
-    if task.is_divided_again:
-        examples, _ = divide(task)
+    examples, test = divide(task)
+    if not task.is_divided_again:  # all of them, also beyond those whose labels are drawn
+        examples = read_splits(load_card(task.name))["train"]
     tested = TestedTexts(example.text for example in test)
     tested_groups = {group_of(task, example) for example in test}
     documents: dict[str, list[Example]] = {}

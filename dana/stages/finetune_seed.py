@@ -408,9 +408,8 @@ def model_stage(
     shared = Finetuning.from_settings(model, card, settings, out, data, fold)
     kind = shared.task.label_kind
     results = [result for folder in seeds for result in read_results(folder, kind)]
-    best = max(
-        results, key=lambda result: shared.task.sign * result.dev_score
-    )  # the first of a tie
+    # The first of a tie.
+    best = max(results, key=lambda result: shared.task.sign * result.dev_score)
     folder = seeds[results.index(best)]  # each folder has one result
     depends_on = {**shared.origin, "seed": best.seed}
     check_model_folder(out, shared)

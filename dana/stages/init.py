@@ -342,10 +342,7 @@ def _reason_to_balance(labelled: LabelledTexts) -> str:
     ratio = counts[largest] / counts[smallest]
     if ratio < FAR_APART:
         return ""
-    # A name may have line ends, and a comment of the recipe is one line.
-    largest = " ".join(largest.split())
-    smallest = " ".join(smallest.split())
-    return f"{largest} has {ratio:.1f} times the texts of {smallest}"
+    return f"{_shown(largest)} has {ratio:.1f} times the texts of {_shown(smallest)}"
 
 
 def _shown(name: object) -> str:

@@ -308,17 +308,14 @@ def _table(
 ) -> pa.Table:
     """Make the rows of one fit in ``predictions.parquet``."""
     count = len(test)
-    column = pa.int32() if kind.has_labels else pa.float64()
-    if kind.dtype is object:
-        column = pa.list_(pa.int32())
     return pa.table(
         {
             "method": pa.array([method] * count).dictionary_encode(),
             "size": pa.array([size] * count).dictionary_encode(),
             "draw": pa.array(np.full(count, draw), pa.int32()),
             "id": pa.array([example.id for example in test]),
-            "label": pa.array(labels.tolist(), column),
-            "prediction": pa.array(predictions.tolist(), column),
+            "label": kind.label_column(labels.tolist(), np.int32),
+            "prediction": kind.label_column(predictions.tolist(), np.int32),
         }
     )
 

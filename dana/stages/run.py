@@ -216,14 +216,12 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
             read_pooling(settings.model)
     with _naming("selection"):
         settings.selection.splitter()
-    for arm in settings.described_arms:
-        if arm.is_adapted:
-            with _naming(f"arms.{arm.name}"):
-                without_pilot(arm.adapt).make_objective().check_inputs()
     selectors = {}
     for arm in settings.described_arms:
-        if arm.selects:
-            with _naming(f"arms.{arm.name}"):
+        with _naming(f"arms.{arm.name}"):
+            if arm.is_adapted:
+                without_pilot(arm.adapt).make_objective().check_inputs()
+            if arm.selects:
                 selectors[arm.name] = _selector_of(arm, settings)
     steps = list(_steps(settings, selectors, quick))
     if settings.final:

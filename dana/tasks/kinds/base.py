@@ -352,17 +352,20 @@ class Kind(ABC):
             "probabilities": pa.array(probabilities, probabilities_type),
         }
 
-    def label_column(self, labels: Sequence[Any]) -> "pa.Array":
+    def label_column(self, labels: Sequence[Any], codes: type = np.int64) -> "pa.Array":
         """Make a column of labels, whose type does not depend on them.
 
         Of texts that all have no label, the type would be another, and tables of folds could not be
         joined.
+
+        Args:
+            labels: The labels.
+            codes: Type of a label that is a number of :attr:`labels`.
         """
         import pyarrow as pa
 
-        if self.dtype is object:
-            return pa.array(labels, pa.list_(pa.int64()))
-        return pa.array(labels, pa.from_numpy_dtype(self.dtype))
+        number = pa.from_numpy_dtype(codes if self.has_labels else self.dtype)
+        return pa.array(labels, pa.list_(number) if self.dtype is object else number)
 
     def outputs_from(self, table: Mapping[str, Any]) -> np.ndarray:
         """Read the outputs back from the columns of ``predictions.parquet``."""
