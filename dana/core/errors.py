@@ -101,6 +101,10 @@ class PluginError(DanaError):
     """A named component is unknown, ambiguous or broken."""
 
 
+class DivergenceError(DanaError):
+    """The loss of a training is not finite."""
+
+
 class EndpointError(DanaError):
     """A service on the network does not answer, refuses, or answers something else than it must."""
 

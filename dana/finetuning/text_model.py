@@ -74,7 +74,7 @@ class TextModel:
     @cached_property
     def _launched(self) -> Precision:
         """Device and precision of this process."""
-        return Precision.from_accelerator(make_accelerator()).without_accelerate()
+        return Precision.without_scaler(make_accelerator())
 
     def _precision(self, module: Classifier, inputs: EncodedSplit) -> Precision:
         """Return the precision in which the fine-tuned model runs, tried on the first texts."""

@@ -26,13 +26,14 @@ from dana.report.verdicts import (
 )
 from dana.tasks.tables import REMEDY
 
+BASE = "base"
 # What is claimed of an arm against its rivals, in the order of the headline.
 CLAIMS = {
     BETTER: "is better than",
     WORSE: "is worse than",
     UNDECIDED: "cannot be told apart yet from",
 }
-# What a metric is, where its name stands first.
+# What a metric is, in brackets behind its name.
 METRICS = {
     "macro_f1": "F1 averaged over the classes, each as much as any other; 1 is perfect",
     "micro_f1": "F1 over all labels together; 1 is perfect",
@@ -41,7 +42,7 @@ METRICS = {
         "how surprising the right token is, as the negative natural logarithm of its probability"
     ),
 }
-# What a run has, last first, and its headline before anything is compared.
+# Why a run has no verdict yet, by the table that says how far it came: the farthest first.
 STAGES = {
     "results": "there is nothing to compare the results with",
     "losses": "a model is adapted, none is fine-tuned",
@@ -60,14 +61,11 @@ def headline(analysis: Analysis) -> str:
     if not rows:
         reached = next(words for name, words in STAGES.items() if name in analysis.tables)
         return f"No verdict yet: {reached}."
-    tasks = {row.task for row in rows}
-    arms = {row.arm for row in rows}
-    flaws = [_flaw(analysis, row) for row in rows]
-    is_one_arm = len(tasks) == 1 and len(arms) == 1
-    if all(flaws) or (is_one_arm and flaws[0]):
-        return f"No verdict: {flaws[0]}."
-    if not is_one_arm:
-        return _counts(rows, len(tasks))
+    flaw = _flaw_of_headline(analysis)
+    if flaw:
+        return f"No verdict: {flaw}."
+    if not _is_one_arm(rows):
+        return _counts(rows)
     scope = []
     if analysis.is_of_vectors:
         scope.append("by a linear model on its vectors")
@@ -75,8 +73,26 @@ def headline(analysis: Analysis) -> str:
         scope.append("text to find was planted in the pool")
     if rows[0].one_adaptation:
         scope.append("one adaptation")
-    measured = [row for row, flaw in zip(rows, flaws, strict=True) if not flaw]
+    measured = [row for row in rows if not _flaw(analysis, row)]
     return f"{_outcome(measured)} on {rows[0].task}{in_brackets(scope)}."
+
+
+def _is_one_arm(rows: Sequence[ArmComparison]) -> bool:
+    """Return whether all comparisons are of one arm on one task."""
+    return len({(row.task, row.arm) for row in rows}) == 1
+
+
+def _flaw_of_headline(analysis: Analysis) -> str:
+    """Return the flaw because of which the headline has no verdict; empty if it has one.
+
+    Of one arm that is a flaw of the first comparison, which is the main one; of several arms or
+    tasks only a flaw of all.
+    """
+    rows = analysis.first_questions
+    flaws = [_flaw(analysis, row) for row in rows]
+    if all(flaws) or _is_one_arm(rows):
+        return flaws[0]
+    return ""
 
 
 def in_brackets(words: Sequence[str]) -> str:
@@ -84,8 +100,9 @@ def in_brackets(words: Sequence[str]) -> str:
     return f" ({'; '.join(words)})" if words else ""
 
 
-def _counts(rows: Sequence[ArmComparison], tasks: int) -> str:
+def _counts(rows: Sequence[ArmComparison]) -> str:
     """Write one sentence of how many comparisons had each verdict."""
+    tasks = len({row.task for row in rows})
     parts = []
     for verdict in (*CLAIMS, INCOMPARABLE):
         count = sum(row.verdict == verdict for row in rows)
@@ -197,6 +214,7 @@ def loss_change(table: Table, text: str) -> tuple[Any, list[Any]]:
     if not rows:
         return None, []
     main = main_arms(rows)
+    # Where all are controls, the last in the order of arms.
     ours = main[0] if main else list(rows)[-1]
     return rows[ours], [row for arm, row in rows.items() if arm != ours]
 
@@ -209,8 +227,11 @@ def notes(analysis: Analysis) -> list[str]:
     if run.final:
         lines.append(choice_note(run.final, run.path.resolve().name))
     lines.append(f"Next: {next_step(analysis)}.")
-    first = {result.task: result for result in (*run.baselines, *reversed(run.results))}
-    for task, result in first.items():
+    # One result of each task: of the first arm, or of a baseline where no arm has any.
+    first_results = {result.task: result for result in run.baselines}
+    for result in reversed(run.results):
+        first_results[result.task] = result
+    for task, result in first_results.items():
         name = f"On {task} ({arm_name(result.arm)})"
         lines += [f"{name}: {warning}" for warning in result.warnings]
         lines += label_notes(result)
@@ -218,17 +239,19 @@ def notes(analysis: Analysis) -> list[str]:
 
 
 def _measurement_notes(analysis: Analysis) -> list[str]:
-    """Say which questions have no measurement, and what the scores of the first one are."""
+    """Say which questions have no measurement, and what the scores of the first measured one are."""
     rows = analysis.first_questions
     if not rows:
         return []
     lines = []
-    first_flaw, *flaws = [_flaw(analysis, row) for row in rows]
+    told = _flaw_of_headline(analysis)
+    flaws = [_flaw(analysis, row) for row in rows]
     for flaw in dict.fromkeys(flaws):
-        if flaw and flaw != first_flaw:  # the headline tells the first
+        if flaw and flaw != told:
             lines.append(f"No measurement: {flaw}.")
-    if not first_flaw:
-        first = rows[0]
+    measured = [row for row, flaw in zip(rows, flaws, strict=True) if not flaw]
+    if measured and not told:
+        first = measured[0]
         scores = metric_name(first.metric)
         if first.metric in METRICS:
             scores += f" ({METRICS[first.metric]})"
@@ -244,7 +267,7 @@ def variance_finding(row: ArmComparison) -> str:
 
     It is empty without an error.
     """
-    if not row.error > 0:
+    if math.isnan(row.error) or row.error == 0:
         return ""
     parts = [
         f"{percent(row.unit_share, 0)} is from {row.unit}s",
@@ -252,9 +275,11 @@ def variance_finding(row: ArmComparison) -> str:
     ]
     if not math.isnan(row.seed_std):
         parts.insert(1, f"{percent(row.seed_share, 0)} from the fine-tunings of each")
-    unknown = ", which it knows nothing of," if row.one_adaptation else ""
+    unmeasured = ""
+    if row.one_adaptation:
+        unmeasured = ", which it knows nothing of,"
     error = f"Of the squared standard error of the first difference {', '.join(parts)}"
-    return f"{error}: more {row.remedy}{unknown} would help most."
+    return f"{error}: more {row.remedy}{unmeasured} would help most."
 
 
 def _looks(analysis: Analysis) -> Iterator[str]:
@@ -286,24 +311,20 @@ def next_step(analysis: Analysis) -> str:
         if analysis.run.recipe:
             return f"go on: dana run {analysis.run.path.resolve().name}"
         return "make what is missing; the sections below name the commands"
-    if len({(row.task, row.arm) for row in rows}) > 1:
+    if not _is_one_arm(rows):
         return "read the verdict of each question below"
     row = rows[0]
     if row.verdict == INCOMPARABLE:
         return f"make both alike ({row.reasons})"
     if _flaw(analysis, row):
-        return REMEDY.split(": ")[1].rstrip(".")
-    return _advice(analysis, row)
+        return REMEDY
+    return _advice(analysis)
 
 
-def _advice(analysis: Analysis, row: ArmComparison) -> str:
-    """Advise what to do after the verdicts of one arm on one task.
-
-    Args:
-        analysis: The run.
-        row: Comparison of the arm with what it started from.
-    """
+def _advice(analysis: Analysis) -> str:
+    """Advise what to do after the verdicts of one arm on one task."""
     rows = analysis.first_questions
+    row = _against_start(rows)
     baseline = next((rival for rival in rows if rival.is_baseline), None)
     if baseline is not None and baseline.verdict == WORSE:
         return (
@@ -311,10 +332,10 @@ def _advice(analysis: Analysis, row: ArmComparison) -> str:
             "texts, more training or a larger base"
         )
     if row.verdict == WORSE:
-        return (
-            "keep the model without adaptation, or adapt it on more text with "
-            "mix={selected: 0.5, pool: 0.5}"
-        )
+        kept = f"the model of {row.other}"
+        if row.other == BASE:
+            kept = "the model without adaptation"
+        return f"keep {kept}, or adapt it on more text with mix={{selected: 0.5, pool: 0.5}}"
     if row.verdict == UNDECIDED:
         advice = [f"nothing is decided yet; more {row.remedy} would help most"]
         advice += _plan(analysis, row)
@@ -323,12 +344,28 @@ def _advice(analysis: Analysis, row: ArmComparison) -> str:
     if baseline is not None and baseline.verdict == UNDECIDED:
         advice.append(f"that it is better than {baseline.other}, which costs seconds, is not shown")
         advice += _plan(analysis, baseline)
-    against_random = next((rival.verdict for rival in rows if rival.other == "random"), BETTER)
-    if against_random == WORSE:
+    against_random = [rival.verdict for rival in rows if _read_random_text(rival.other)]
+    if WORSE in against_random:
         advice.append("random text did better, so try more or other text")
-    if against_random == UNDECIDED:
+    if UNDECIDED in against_random:
         advice.append("that the choice of text mattered is not shown, so try more or other text")
     return "; ".join(advice)
+
+
+def _against_start(rows: Sequence[ArmComparison]) -> ArmComparison:
+    """Return the comparison of an arm with what it adds chosen text to: base, or NAME of NAME+dana.
+
+    Where there is none, it is the first comparison.
+    """
+    for row in rows:
+        if not row.is_baseline and not _read_random_text(row.other):
+            return row
+    return rows[0]
+
+
+def _read_random_text(arm: str) -> bool:
+    """Return whether an arm was adapted on random text: ``random``, or NAME+random."""
+    return arm == "random" or arm.endswith("+random")
 
 
 def _use_of_model(analysis: Analysis) -> list[str]:
@@ -346,6 +383,7 @@ def _use_of_model(analysis: Analysis) -> list[str]:
 
 def _plan(analysis: Analysis, row: ArmComparison) -> list[str]:
     """List what would decide an undecided comparison, and how a run that stopped early goes on."""
+    # Of the reasons, those that say how many more units or texts would decide.
     plan = [reason for reason in row.reasons.split("; ") if "would decide" in reason]
     if analysis.run.stop:
         plan.append("the rest runs with seeds.stop_early=false")

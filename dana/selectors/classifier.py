@@ -50,9 +50,10 @@ class ClassifierSelector(Selector):
     Negatives are unlabelled, so some are in-domain, and the classifier would learn to reject such
     text (learning from positive and unlabelled examples). Pre-ranking excludes most of them:
     negatives come from the two thirds of the pool sample whose vectors are least similar to the
-    task's mean. Both classes have equal weight, so "below 0" means more like the task than like a
-    negative; it is no probability in the pool. The share selected at 0 (Domain-Finetune-Positive)
-    follows from the classifier.
+    task's mean. Both classes have equal weight in training, though target text is rare in the pool.
+    So a score below 0 means "more like the task than like a negative", and not "probably target
+    text". Who selects all units below 0 (Domain-Finetune-Positive) needs no budget: the classifier
+    decides how much text that is.
 
     Attributes:
         model: Folder or Hub name of a transformer. By default that of the run's encoder, or MiniLM
@@ -100,8 +101,9 @@ class ClassifierSelector(Selector):
 
     def samples(self, target_units: int) -> Mapping[str, int]:
         """Return the size of ``background``, from which negatives are drawn."""
-        drawn_from = FOREIGN_SHARE if self.negatives == "pre_ranked" else 1.0
-        return {"background": max(1, math.ceil(target_units * (self.ratio / drawn_from)))}
+        eligible_share = FOREIGN_SHARE if self.negatives == "pre_ranked" else 1.0
+        units_per_target = self.ratio / eligible_share
+        return {"background": max(1, math.ceil(target_units * units_per_target))}
 
     def learn(self, target: Units, pool: Mapping[str, Units], seed: int) -> "FittedClassifier":
         """Draw negatives and fine-tune.
@@ -117,8 +119,8 @@ class ClassifierSelector(Selector):
         negatives = self.draw_negatives(target.texts, pool["background"].texts, seed)
         device = find_device()
         with torch_seed(derive_seed(seed, "selector", "classifier"), device):
-            labels = {"num_labels": 2, "id2label": {0: "pool", 1: "target"}}
-            network, _ = load_with_head(AutoModelForSequenceClassification, self._model, **labels)
+            head = {"num_labels": 2, "id2label": {0: "pool", 1: "target"}}
+            network, _ = load_with_head(AutoModelForSequenceClassification, self._model, **head)
             tokenizer = load_own_tokenizer(self._model)
             self._train(network.to(device), tokenizer, target.texts, negatives, seed)
         notes = {"classifier": {"target": len(target), "negatives": len(negatives)}}
@@ -137,7 +139,8 @@ class ClassifierSelector(Selector):
             rows = least_similar(self.settings.embed(target), self.settings.embed(pool))
         order = generator(seed, "selector", "classifier", "negatives").permutation(rows.size)
         count = max(1, round(self.ratio * len(target)))
-        return [pool[row] for row in rows[order[:count]]]
+        drawn = rows[order[:count]]
+        return [pool[row] for row in drawn]
 
     def _train(
         self,
@@ -158,6 +161,7 @@ class ClassifierSelector(Selector):
         weights = torch.tensor([half / len(negatives), half / len(target)], device=network.device)
 
         def losses(rows: np.ndarray) -> list[Tensor]:
+            """Compute the loss of a batch, as the one part of it."""
             width = int(lengths[rows].max())
             tokens, mask = padded_batch([ids[row] for row in rows], width, pad)
             logits = _logits(network, tokens, mask)
@@ -176,7 +180,8 @@ class ClassifierSelector(Selector):
         network.train()
         optimizer = make_optimizer(network, self.learning_rate, weight_decay=0.0)
         training = train_supervised(optimizer, batches, losses, rate, "classifier")
-        list(monitor(training, what="classifier", unit="steps", total=steps))
+        for _ in monitor(training, what="classifier", unit="steps", total=steps):
+            pass  # reading a loss takes the step
 
     def load(self, folder: Path) -> "FittedClassifier":
         from transformers import AutoModelForSequenceClassification
@@ -219,7 +224,8 @@ class FittedClassifier(FittedSelector):
             batches_on(device, self.tokenizer, units.texts, limit, DEVICE_TOKENS) as batches,
         ):
             for batch in batches:
-                logits = _logits(self.network, batch.tokens, batch.mask)[: len(batch.rows)].double()
+                logits = _logits(self.network, batch.tokens, batch.mask).double()
+                logits = logits[: len(batch.rows)]  # the rest are copies that fill the batch up
                 scores[batch.rows] = logits[:, 0] - logits[:, 1]
         return scores.cpu().numpy()
 
@@ -252,13 +258,17 @@ def least_similar(target: Tensor, pool: Tensor) -> np.ndarray:
 
 
 def _longest(limit: int, network: Any, tokenizer: Any) -> int:
-    """Return the most tokens of a text: `limit`, or fewer if the model has no more positions."""
-    longest: int = tokenizer.model_max_length
-    return min(limit, positions_of(network.config), longest)
+    """Return the most tokens of a text: `limit`, or fewer if model or tokenizer take no more."""
+    limit_of_tokenizer: int = tokenizer.model_max_length
+    return min(limit, positions_of(network.config), limit_of_tokenizer)
 
 
 def _logits(network: Any, tokens: Tensor, mask: Tensor) -> Tensor:
-    """Compute the logits of a padded batch, float32 of shape (rows, labels)."""
+    """Compute the logits of a padded batch, float32 of shape (rows, labels).
+
+    Raises:
+        ArtifactError: If the model cannot run (:func:`dana.models.folder.running`).
+    """
     inputs = {"input_ids": tokens.to(network.device), "attention_mask": mask.to(network.device)}
     with running(network):
         logits: Tensor = network(**inputs).logits.float()

@@ -29,7 +29,7 @@ from dana.core.artifacts import (
     read_manifest,
 )
 from dana.core.config import require
-from dana.core.errors import ArtifactError, Contradiction, Preemption
+from dana.core.errors import ArtifactError, Contradiction, DivergenceError, Preemption
 from dana.core.launch import StopRequest
 from dana.core.logging import get_logger
 from dana.core.raw_files import RAW_FILES, RawFiles
@@ -112,11 +112,15 @@ class Finetuning:
     ) -> "Finetuning":
         """Read the card and the checkpoint's configuration, and choose hyper-parameters and pooling.
 
+        Where a pooling at markers may be chosen, the training texts are read, too, up to the first
+        without markers; of a card with folds the texts of all folds.
+
         `out` is the folder of the step, whose manifest may know digests of files; None knows none.
 
         Raises:
             ConfigError: If the card or preset is unknown, the pooling does not fit, or the model is
                 too small for ``max_tokens``.
+            DataError: If the training texts are missing or do not fit the card.
             ArtifactError: If there is no such model.
         """
         task = settings.fields_of(load_card(card))
@@ -128,18 +132,18 @@ class Finetuning:
         if settings.windows is not None:
             _check_windows(settings.windows, task, markers)
         return cls(
-            model,
-            config,
-            tokenizer,
-            task,
-            preset,
-            markers,
-            settings.windows,
-            settings.method,
-            settings.max_train,
-            data,
-            fold,
-            RawFiles(out),
+            model=model,
+            config=config,
+            tokenizer=tokenizer,
+            task=task,
+            preset=preset,
+            markers=markers,
+            windows=settings.windows,
+            method=settings.method,
+            max_train=settings.max_train,
+            data=data,
+            fold=fold,
+            raw_files=RawFiles(out),
         )
 
     @property
@@ -151,8 +155,8 @@ class Finetuning:
     def origin(self) -> dict[str, Any]:
         """What decides the result of any seed: model, task, its data, hyper-parameters.
 
-        Read it before :meth:`read`: it hashes the files once, and :meth:`RawFiles.check_unchanged`
-        compares them afterwards.
+        The first access hashes the files. Access it before :meth:`read`: after reading,
+        :meth:`RawFiles.check_unchanged` finds the files that were changed in between.
         """
         task = self.task.decisive | self.task.partition
         files = self.task.files(self.data, SPLITS)
@@ -259,8 +263,9 @@ def seed_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by one
         data: Folder of the card's data.
         fold: The fold that is tested, of a card with several.
         rate: Folder of :func:`rate_stage`, for ``learning_rate: auto``.
-        twin: Folder of the same seed of another arm. Where that was made of the same, as of an arm
-            whose model is the base, it is copied.
+        twin: Folder of the same seed of another arm. If it has the same fingerprint, as where the
+            model of this arm turns out to be the base, its result is copied instead of trained. It
+            may be missing.
 
     Raises:
         ConfigError: If the card or preset is unknown, or the model is too small for ``max_tokens``.
@@ -271,15 +276,16 @@ def seed_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by one
     check_trackers(settings.trackers)
     shared = Finetuning.from_settings(model, card, settings, out, data, fold)
     accelerator = make_accelerator(settings.trackers, logs_folder(out))
-    precision = Precision.from_accelerator(accelerator).without_accelerate()
+    precision = Precision.without_scaler(accelerator)
     name = arm_name(out, model)
+    # The origin is that of any seed; the fingerprint of this step has its own one.
     preset = {**shared.origin["preset"], "seeds": [seed]}
     depends_on = {**shared.origin, "preset": preset}
 
     def write(draft: Draft) -> None:
         if twin is not None and _copy_twin(twin, depends_on, draft):
             return
-        splits, inputs, details_of_data = _read_inputs(shared)
+        splits, inputs, details_of_data = _read_data(shared)
         job = _with_rate(shared, rate)
         with tracker_run(accelerator, name, job.preset, f"seed-{seed}") as track:
             classifier, result = job.run(seed, inputs, precision, name, track)
@@ -306,12 +312,17 @@ def seed_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by one
 
 
 def _copy_twin(twin: Path, depends_on: dict[str, Any], draft: Draft) -> bool:
-    """Copy the fine-tuning of another arm, if it is there and was made of the same; return whether it was."""
+    """Copy the seed of another arm into a draft, if it has the fingerprint of this one.
+
+    Returns:
+        Whether it was copied; if not, it is missing, or was made of something else.
+    """
     if not (twin / MANIFEST).is_file():
         return False
     other = open_artifact(twin, "finetune")
     if other.fingerprint != fingerprint(depends_on):
         return False
+    # The manifest of the other is copied, too; that of this step is written over it.
     shutil.copytree(twin, draft.path, dirs_exist_ok=True)
     draft.counts = other.manifest["counts"]
     draft.notes = get_notes(other.manifest)
@@ -328,7 +339,8 @@ def rate_stage(
 ) -> Artifact:
     """Find the learning rate of a fine-tuning: each rate trains on four fifths of the training texts.
 
-    The rate with the best score on the other fifth is the note ``learning_rate`` of the manifest.
+    The rate with the best score on the other fifth is the note ``learning_rate`` of the manifest. A
+    rate whose loss is not finite is left out.
 
     Args:
         model: Folder with safetensors, or Hub name.
@@ -339,30 +351,43 @@ def rate_stage(
         fold: The fold that is tested later, whose texts are not used.
 
     Raises:
-        ConfigError: If there are too few training texts.
+        ConfigError: If there are too few training texts; and as :func:`seed_stage`.
+        DataError: See :func:`seed_stage`.
+        ArtifactError: See :func:`seed_stage`.
+        DivergenceError: If no rate has a finite loss.
+        Preemption: If a signal asked to stop.
     """
     shared = Finetuning.from_settings(model, card, settings, out, data, fold)
-    precision = Precision.from_accelerator(make_accelerator()).without_accelerate()
+    precision = Precision.without_scaler(make_accelerator())
     middle = checkpoint_entry(shared.config)["learning_rate"]
     rates = [middle * factor for factor in RATE_FACTORS]
+    depends_on = {**shared.origin, "rates": rates}  # hashes the files, before they are read
 
     def write(draft: Draft) -> None:
         start = time.monotonic()
         train = shared.training_texts(shared.read())
         shared.raw_files.check_unchanged()
         count = len(train) // 5
-        few = f"a number: {len(train)} training texts are too few to find one"
-        require(count > 0, "learning_rate", AUTO, few)
+        requirement = f"a number: {len(train)} training texts are too few to find one"
+        require(count > 0, "learning_rate", AUTO, requirement)
         rows = generator(RATE_SEED, "finetune", "rate").permutation(len(train))
         dev = [train[row] for row in sorted(rows[:count])]
         others = [train[row] for row in sorted(rows[count:])]
         # A test split must not be empty; what is predicted of this one is not used.
         inputs = shared.encode({"train": others, "dev": dev, "test": dev[:1]})
         scores = {}
+        diverged = None
         for rate in rates:
             job = replace(shared, preset=replace(shared.preset, learning_rate=rate))
-            _, result = job.run(RATE_SEED, inputs, precision, arm_name(out, model))
+            try:
+                _, result = job.run(RATE_SEED, inputs, precision, arm_name(out, model))
+            except DivergenceError as error:
+                log.warning("finetune  learning_rate=%.2g is left out: %s", rate, error)
+                diverged = error
+                continue
             scores[rate] = result.dev_score
+        if diverged is not None and not scores:
+            raise diverged
         # Of rates that score alike, the one nearest to the checkpoint's.
         nearest_first = sorted(scores, key=lambda rate: abs(np.log(rate / middle)))
         best = max(nearest_first, key=lambda rate: shared.task.sign * scores[rate])
@@ -376,7 +401,7 @@ def rate_stage(
         )
         draft.notes["learning_rate"] = best
 
-    return make(out, "learning_rate", {**shared.origin, "rates": rates}, write)
+    return make(out, "learning_rate", depends_on, write)
 
 
 def model_stage(
@@ -390,6 +415,8 @@ def model_stage(
     rate: Path | None = None,
 ) -> Artifact:
     """Write the classifier of the seed with the best development score, for ``dana predict``.
+
+    The weights that ``save`` kept in the folders of the seeds are deleted once the model is written.
 
     Args:
         model: See :func:`seed_stage`.
@@ -407,34 +434,39 @@ def model_stage(
     """
     shared = Finetuning.from_settings(model, card, settings, out, data, fold)
     kind = shared.task.label_kind
-    results = [result for folder in seeds for result in read_results(folder, kind)]
-    # The first of a tie.
-    best = max(results, key=lambda result: shared.task.sign * result.dev_score)
-    folder = seeds[results.index(best)]  # each folder has one result
+    results = []
+    for seed_folder in seeds:
+        [result_of_seed] = read_results(seed_folder, kind)
+        results.append(result_of_seed)
+    goodness = [shared.task.sign * result.dev_score for result in results]
+    index = goodness.index(max(goodness))  # the first of a tie
+    best = results[index]
+    folder = seeds[index]
     depends_on = {**shared.origin, "seed": best.seed}
     check_model_folder(out, shared)
 
     def write(draft: Draft) -> None:
-        splits, inputs, _ = _read_inputs(shared)
+        splits, inputs, _ = _read_data(shared)
         job = _with_rate(shared, rate)
         result = best
         if (folder / WEIGHTS_FILE).is_file():
+            # The kind of the card will do: it has the number of outputs, and the head that was saved
+            # has the mean and deviation of the labels in it.
             classifier = job.training.make_classifier(model, job.task, kind, job.preset, best.seed)
             load_model(classifier, folder / WEIGHTS_FILE)
         else:
             log.info("model     seed %d is the best; it is trained again to save it", best.seed)
-            precision = Precision.from_accelerator(make_accelerator()).without_accelerate()
+            precision = Precision.without_scaler(make_accelerator())
             classifier, result = job.run(best.seed, inputs, precision, model_name(model))
             if not np.allclose(result.outputs, best.outputs, atol=1e-4, rtol=1e-4):
                 log.warning("model     trained again, seed %d predicts differently", best.seed)
-        tokenizer = copy.deepcopy(job.tokenizer)
-        tokenizer.model_max_length = job.preset.max_tokens
-        _note_pooling(classifier, job)
+        tokenizer = _finish(classifier, job)
         used = {**splits, "train": job.training_texts(splits)}
         metrics = summarise(seeds)
         write_model(draft, classifier, result, job.task, tokenizer, used, model, metrics)
 
-    is_other_seed = read_manifest(out).get("depends_on", {}).get("seed", best.seed) != best.seed
+    written = read_manifest(out)  # empty where no model was written yet
+    is_other_seed = bool(written) and written["depends_on"].get("seed", best.seed) != best.seed
     if is_other_seed:
         log.info("model     seed %d is better now and replaces the one in %s", best.seed, out)
     artifact = make(out, "classifier", depends_on, write, remake=is_other_seed)
@@ -452,14 +484,14 @@ def fit_classifier(
     data: str | None = None,
     rate: Path | None = None,
 ) -> tuple[Classifier, Any]:
-    """Fine-tune a checkpoint on all texts that are given, and test it on none.
+    """Fine-tune a checkpoint for use, not for a score: no text is left for a test.
 
     Args:
         model: See :func:`seed_stage`.
         card: See :func:`seed_stage`.
         settings: See :func:`seed_stage`.
-        texts: ``train`` and ``dev``. The classifier is trained on both, but on ``train`` alone where
-            ``dev`` chooses the best epoch, or where ``max_train`` is set.
+        texts: ``train`` and ``dev``. The classifier is trained on both; on ``train`` alone if ``dev``
+            chooses the best epoch (``evaluate: best``), or if ``max_train`` is set.
         seed: See :func:`seed_stage`.
         data: See :func:`seed_stage`.
         rate: See :func:`seed_stage`.
@@ -468,6 +500,9 @@ def fit_classifier(
         The classifier, and its tokenizer, which cuts texts at the most tokens of the training.
 
     Raises:
+        ConfigError: See :func:`seed_stage`.
+        DataError: See :func:`seed_stage`.
+        ArtifactError: See :func:`seed_stage`.
         Preemption: If a signal asked to stop.
     """
     # No file is hashed: what decides the result is for the caller to note.
@@ -478,12 +513,17 @@ def fit_classifier(
         train = [*train, *texts["dev"]]
     # A test split must not be empty; what is predicted of this one is not used.
     inputs = job.encode({"train": train, "dev": texts["dev"], "test": texts["dev"][:1]})
-    precision = Precision.from_accelerator(make_accelerator()).without_accelerate()
+    precision = Precision.without_scaler(make_accelerator())
     classifier, _ = job.run(seed, inputs, precision, "final")
-    tokenizer = copy.deepcopy(job.tokenizer)
-    tokenizer.model_max_length = job.preset.max_tokens
+    return classifier, _finish(classifier, job)
+
+
+def _finish(classifier: Classifier, job: Finetuning) -> Any:
+    """Note in a classifier how its texts are pooled; return its tokenizer, which cuts them as in training."""
     _note_pooling(classifier, job)
-    return classifier, tokenizer
+    tokenizer = copy.deepcopy(job.tokenizer)  # that of the job serves other seeds, too
+    tokenizer.model_max_length = job.preset.max_tokens
+    return tokenizer
 
 
 def _beside_preset(job: Finetuning) -> dict[str, Any]:
@@ -502,7 +542,8 @@ def _note_pooling(classifier: Classifier, job: Finetuning) -> None:
     if job.markers:
         config.markers = list(job.markers)
     if job.windows is not None or getattr(config, "windows", None) is not None:
-        config.windows = job.windows  # the base may have been trained on others
+        # None, too: the entry of a base that was trained with windows must not stay.
+        config.windows = job.windows
 
 
 def _check_windows(windows: str, task: TaskCard, markers: Sequence[str]) -> None:
@@ -535,6 +576,9 @@ def check_model_folder(folder: Path, job: Finetuning) -> None:
     """
     if not folder.exists():
         return
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    if is_empty:
+        return
     if not read_manifest(folder):
         raise ArtifactError(f"{folder}: not empty and not made by dana; choose another folder")
     old = dict(open_artifact(folder, "classifier").manifest["depends_on"])
@@ -554,8 +598,8 @@ def _choose_pooling(
     """
     kind = task.label_kind
     pooling = preset.pooling
-    left_out = f"left out for kind={task.kind}: each word has a label of its own"
-    require(pooling == "cls" or not kind.per_word, "pooling", pooling, left_out)
+    form_of_words = f"left out for kind={task.kind}: each word has a label of its own"
+    require(pooling == "cls" or not kind.per_word, "pooling", pooling, form_of_words)
     may_choose = settings.preset == AUTO and settings.pooling is None and not kind.per_word
     if pooling != MARKERS and not may_choose:
         return preset, ()
@@ -565,10 +609,10 @@ def _choose_pooling(
         for _, example in stream_examples(task, "train", data)
     )
     markers = entity_markers(texts)
-    others = (
+    without_markers = (
         f"cls or mean: the training texts have none of {ENTITY_MARKERS}, each once in every text"
     )
-    require(bool(markers) or pooling != MARKERS, "pooling", pooling, others)
+    require(bool(markers) or pooling != MARKERS, "pooling", pooling, without_markers)
     if markers:
         return replace(preset, pooling=MARKERS), markers
     return preset, ()
@@ -579,23 +623,25 @@ def _with_rate(job: Finetuning, rate: Path | None) -> Finetuning:
     if job.preset.learning_rate != AUTO:
         return job
     require(rate is not None, "learning_rate", AUTO, "a number, where no step finds one")
-    found = open_artifact(Path(str(rate)), "learning_rate").manifest["learning_rate"]
+    assert rate is not None  # else the line above has refused it
+    found = open_artifact(rate, "learning_rate").manifest["learning_rate"]
     return replace(job, preset=replace(job.preset, learning_rate=float(found)))
 
 
-Inputs = tuple[Splits, dict[str, EncodedSplit], dict[str, Any]]
-# What was read last, by what decides it: seeds of one task follow one another.
-_last_inputs: dict[str, Inputs] = {}
+ReadData = tuple[Splits, dict[str, EncodedSplit], dict[str, Any]]
+# What was read last, by the fingerprint of what decides it. One entry is enough: seeds of one task
+# follow one another.
+_last_read: dict[str, ReadData] = {}
 
 
-def _read_inputs(job: Finetuning) -> Inputs:
+def _read_data(job: Finetuning) -> ReadData:
     """Read, encode and describe all splits, or return those of the seed before if they are the same.
 
     Returns:
         The examples and their tokens by split, and :func:`_describe_data` of them.
     """
     key = fingerprint({**job.origin, "markers": job.markers})
-    if key not in _last_inputs:
+    if key not in _last_read:
         splits = job.read()
         job.raw_files.check_unchanged()
         inputs = job.encode(splits)
@@ -603,16 +649,17 @@ def _read_inputs(job: Finetuning) -> Inputs:
         for warning in data_warnings(details):
             log.warning("finetune  %s", warning)
         full = details["full_texts"]
-        if 0 < full["count"] <= MOST_CUT * full["of"]:  # more are warned of
+        is_warned_of = full["count"] > MOST_CUT * full["of"]  # by one of the warnings above
+        if full["count"] and not is_warned_of:
             log.info(
                 "finetune  %d of %d test texts fill the %d tokens that are read; text beyond was cut",
                 full["count"],
                 full["of"],
                 full["max_tokens"],
             )
-        _last_inputs.clear()
-        _last_inputs[key] = splits, inputs, details
-    return _last_inputs[key]
+        _last_read.clear()
+        _last_read[key] = splits, inputs, details
+    return _last_read[key]
 
 
 def _describe_data(
@@ -626,16 +673,18 @@ def _describe_data(
         many test texts have all the tokens that are read, so that longer ones are cut.
     """
     kind = job.task.label_kind
-    absent_in_training = kind.absent([row.label for row in job.training_texts(splits)])
-    absent_elsewhere = kind.absent([row.label for row in splits["dev"] + splits["test"]])
-    untrained = [label for label in absent_in_training if label not in absent_elsewhere]
-    limit = job.preset.max_tokens
+    # Of the labels that no training text has, those that development or test texts have.
+    not_trained = kind.absent([row.label for row in job.training_texts(splits)])
+    not_evaluated = kind.absent([row.label for row in splits["dev"] + splits["test"]])
+    untrained = [label for label in not_trained if label not in not_evaluated]
+    window = job.preset.max_tokens
     test = inputs["test"]
-    full = {"count": test.count_cut(limit), "of": len(test.tokens)}
+    full = {"count": test.count_cut(window), "of": len(test.tokens)}
+    tokens_read = window
     if job.windows is not None:
-        limit *= MOST_WINDOWS
+        tokens_read = window * MOST_WINDOWS
     return {
         "untrained_labels": untrained,
         "split_overlap": overlap(splits),
-        "full_texts": {**full, "max_tokens": limit},
+        "full_texts": {**full, "max_tokens": tokens_read},
     }

@@ -33,8 +33,7 @@ from dana.tasks.table_columns import (
 from dana.tasks.table_files import files_of_classes, holds_classes, read_files, text_of
 
 WORD_OF_NAME = re.compile("[a-z]+")  # of train-00000-of-00001.parquet, the first
-SPLIT = "split"  # in the form of a table, until it is divided
-INIT = Question("--kind {kind}", "--labels {words}")
+INIT = Question("--kind {kind}", "--labels {words}")  # in the words of dana init
 Table = str | Path | pd.DataFrame
 
 
@@ -71,7 +70,7 @@ class LabelledTexts(NamedTuple):
 
 
 def _as_label(value: Any) -> Any:
-    """Return a label of ``texts`` as :mod:`dana.tasks.labelled_rows` has it."""
+    """Return a list as a tuple, which can be counted; other values as they are."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -114,8 +113,9 @@ def read_labelled(
     """
     notes: list[str] = []
     form: dict[str, Any] = {}
-    frame, test_frame = _read_tables(table, test, folds, _with_names(inputs, names), notes, form)
-    group_notes: list[str] = []
+    table_inputs = _with_names(inputs, names)
+    frame, test_frame = _read_tables(table, test, folds, table_inputs, notes, form)
+    group_notes: list[str] = []  # told after those on text and label
     columns = _find_roles(frame, names, kind, folds, test_frame is not None, group_notes)
     identifier = id_column(frame)
     if identifier is not None:
@@ -126,14 +126,15 @@ def read_labelled(
         notes += find_give_aways(frame, columns, [str(label) for label in rows["label"]])
     if test_frame is not None:
         test_columns = find_columns(test_frame, columns, kind)
-        joined, single = _join_labels(test_frame, test_columns)
-        tests = make_rows(joined, single, shape).assign(test=True)
-        rows = pd.concat([tests, rows])  # of equal rows the first stays
+        test_frame, column_of_role = _join_labels(test_frame, test_columns)
+        tests = make_rows(test_frame, column_of_role, shape).assign(test=True)
+        rows = pd.concat([tests, rows])  # in this order: of equal rows `clean` keeps the first
     count = len(rows)
     rows = clean(rows, shape.kind, notes)
     if shape.kind == MultiLabel.name and rows["label"].map(len).eq(1).all():
         way = question.command.format(kind=SingleLabel.name)
         notes.append(f"every text has exactly one of the labels; {way} learns one label a text")
+    # One id that repeats makes all new: the ids of two tables may count from 0 alike.
     if rows["id"].duplicated().any():
         rows["id"] = [str(number) for number in range(len(rows))]
     if test_frame is not None:
@@ -146,12 +147,17 @@ def read_labelled(
 
 
 def _with_names(inputs: Inputs | None, names: Mapping[str, Any]) -> Inputs:
-    """Return how files are read, with the names of columns by which a header is known."""
+    """Return how files are read, with the named columns as its ``text_field``.
+
+    A first line that has one of these is taken for the header.
+    """
     wanted: list[str] = []
     for role in ("text", "text_pair", "label"):
         name = names.get(role)
-        if name is not None:
-            wanted += [name] if isinstance(name, str) else name
+        if isinstance(name, str):
+            wanted.append(name)
+        elif name is not None:
+            wanted += name
     return replace(inputs or Inputs(), text_field=[*wanted, "text"])
 
 
@@ -166,15 +172,16 @@ def _read_tables(
     """Read the table and that of the texts to test on, if there are such."""
     if folds is not None and (folds < 1 or test is not None):
         raise ConfigError(f"--folds {folds}: must be at least 1, and left out with --test")
-    frame = _read_table(table, notes, form, inputs)
+    frame, splits = _read_table(table, notes, form, inputs)
     test_frame = None
     if test is not None:
-        fields = dict.fromkeys([*inputs.text_field, *frame.columns])
-        test_inputs = replace(inputs, text_field=[*fields])
-        test_frame = _read_table(test, notes, {}, test_inputs)
+        # The second table has the columns of the first, which tell its header, too.
+        columns = list(dict.fromkeys([*inputs.text_field, *frame.columns]))
+        test_inputs = replace(inputs, text_field=columns)
+        test_frame, _ = _read_table(test, notes, {}, test_inputs)
         test_frame.index = "test " + test_frame.index
-    if SPLIT in form:
-        return _divide(table, frame, form.pop(SPLIT), test_frame, folds, notes)
+    if splits is not None:
+        return _divide(table, frame, splits, test_frame, folds, notes)
     return frame, test_frame
 
 
@@ -192,7 +199,11 @@ def _find_roles(
         names = {**names, "group": None}
     columns = find_columns(frame, names, kind)
     if not has_tests and not takes_none and "group" not in columns:
-        group = find_group(frame, columns, folds or FOLDS, notes)
+        # For one fold a fifth of the texts is held out, so the texts are cut into as many parts.
+        parts = FOLDS
+        if folds is not None and folds > 1:
+            parts = folds
+        group = find_group(frame, columns, parts, notes)
         if group is not None:
             columns["group"] = group
     return columns
@@ -207,19 +218,19 @@ def _read_rows(
     notes: list[str],
 ) -> tuple[Shape, pd.DataFrame]:
     """Decide what the labels are, and read the rows."""
-    where = _flag(columns["label"])
+    label_flags = _flag(columns["label"])  # which name the labels in messages
     if not isinstance(columns["label"], str):
         if labels is not None:
             raise ConfigError("--labels: leave it out where columns are labels: they have names")
         labels = columns["label"]
-    joined, single = _join_labels(frame, columns)
-    values = joined[single["label"]].tolist()
-    words = _count_words(joined[single["text"]])
-    shape = shape_of(values, where, kind, words, labels, question)
-    _check_text(joined, single, shape)
-    rows = make_rows(joined, single, shape).assign(test=False)
+    frame, column_of_role = _join_labels(frame, columns)
+    values = frame[column_of_role["label"]].tolist()
+    word_counts = _count_words(frame[column_of_role["text"]])
+    shape = shape_of(values, label_flags, kind, word_counts, labels, question)
+    _check_text(frame, column_of_role, shape)
+    rows = make_rows(frame, column_of_role, shape).assign(test=False)
     if shape.form == ONE:
-        _check_repeats(rows["label"], where)
+        _check_repeats(rows["label"], label_flags)
     notes.append(_describe_columns(columns))
     if shape.form != ONE:
         notes.append(shape.describe())
@@ -234,9 +245,14 @@ def _divide(
     folds: int | None,
     notes: list[str],
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """Divide the texts of a folder of splits into those to train on, and those to test on.
+    """Divide the texts of a folder of splits.
 
-    The second are None if there are none.
+    Returns:
+        The texts to train on; and those to test on, which are `test` if no folder has such.
+
+    Raises:
+        ConfigError: If `test` or `folds` are given for a folder that has texts to test on.
+        DataError: If all texts are to test on.
     """
     is_test = np.array(splits) == "test"
     if test is not None and is_test.any():
@@ -249,7 +265,7 @@ def _divide(
             f"--folds with {table}/train, or leave it out"
         )
     counts = Counter(splits)
-    found = ", ".join(f"{split} ({count:,})" for split, count in counts.items())
+    found = ", ".join(f"{split or 'none'} ({count:,})" for split, count in counts.items())
     dev = "; the texts of dev are trained on, too" if "dev" in counts else ""
     notes.append(f"folders are splits: {found}{dev}")
     if not is_test.any():
@@ -287,10 +303,10 @@ def _join_labels(
                 )
     columns_of_labels = [frame[name] for name in label]
     vectors = [_as_vector(cells) for cells in zip(*columns_of_labels, strict=True)]
-    joined = " ".join(label)
-    others = frame.drop(columns=[*label])
-    others[joined] = pd.Series(vectors, frame.index, dtype=object)
-    return others, {**columns, "label": joined}
+    joined_name = " ".join(label)
+    joined = frame.drop(columns=[*label])
+    joined[joined_name] = pd.Series(vectors, frame.index, dtype=object)
+    return joined, {**columns, "label": joined_name}
 
 
 def _as_vector(cells: Sequence[Any]) -> list[int | None] | None:
@@ -301,23 +317,25 @@ def _as_vector(cells: Sequence[Any]) -> list[int | None] | None:
 
 
 def _count_words(texts: pd.Series) -> list[int | None]:
-    """Count the words of each text, which may be a list of words."""
+    """Count the words of each text, which may be a list of words; None of a cell that is no text."""
     counts: list[int | None] = []
     for text in texts:
-        words = None
-        if not is_blank(text):
-            words = parts_of(text)
-        if words is None and isinstance(text, str) and text.strip():
+        if is_blank(text):
+            counts.append(None)
+            continue
+        words = parts_of(text)
+        if words is None and isinstance(text, str):
             words = text.split()
         counts.append(None if words is None else len(words))
     return counts
 
 
 def _check_text(frame: pd.DataFrame, columns: Mapping[str, Any], shape: Shape) -> None:
-    """Refuse a column that holds no text, of labels of texts.
+    """Refuse texts that do not fit the kind of their labels.
 
     Raises:
-        ConfigError: If so.
+        ConfigError: If texts have labels, and no cell of their column is text; or if words have
+            labels, and there is a second text.
         DataError: If texts are lists of words, and one has not as many labels; names the row.
     """
     is_text = frame[columns["text"]].map(lambda cell: isinstance(cell, str))
@@ -336,10 +354,10 @@ def _check_text(frame: pd.DataFrame, columns: Mapping[str, Any], shape: Shape) -
 
 
 def _check_repeats(labels: pd.Series, where: str) -> None:
-    """Refuse labels of which most stand once: no label, but a text or an id.
+    """Refuse a column whose values hardly repeat: a text or an id, but no label.
 
     Raises:
-        ConfigError: If so.
+        ConfigError: If it has more values than half its rows, and more than two.
     """
     count = labels.nunique()
     if count > max(len(labels) // 2, 2):
@@ -375,13 +393,13 @@ def _as_texts(rows: pd.DataFrame, columns: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _as_value(cell: Any) -> Any:
-    """Return a text or label of :func:`make_rows` as it stands in ``texts``."""
+    """Return a tuple as a list, which Parquet can hold; other values as they are."""
     return [*cell] if isinstance(cell, tuple) else cell
 
 
 def _read_table(
     table: Table, notes: list[str], form: dict[str, Any], inputs: Inputs
-) -> pd.DataFrame:
+) -> tuple[pd.DataFrame, list[str] | None]:
     """Read a table whose index names each row.
 
     Args:
@@ -389,12 +407,16 @@ def _read_table(
         notes: Gets remarks.
         form: Gets what a reader of a table like it needs to know.
         inputs: How files are read.
+
+    Returns:
+        The table; and the split of each row, of a folder of splits, else None.
     """
+    splits = None
     if isinstance(table, pd.DataFrame):
         frame = table.reset_index(drop=True)
         table = "the table"
     elif holds_classes(Path(table)):
-        frame = _read_folder(Path(table), notes, form)
+        frame, splits = _read_folder(Path(table), notes)
         form["text_documents"] = "file"
     else:
         _refuse_files_of_splits(Path(table))
@@ -408,7 +430,7 @@ def _read_table(
             f"{table}: {len(frame)} rows; at least 2 texts of each of 2 classes are needed"
         )
     names = [_row_name(label) for label in frame.index]
-    return frame.set_index(pd.Index(names))
+    return frame.set_index(pd.Index(names)), splits
 
 
 def _row_name(label: Any) -> str:
@@ -441,8 +463,11 @@ def _refuse_files_of_splits(folder: Path) -> None:
     raise DataError(f"{folder}: it holds texts to train on and texts to test on; {remedy}")
 
 
-def _read_folder(folder: Path, notes: list[str], form: dict[str, Any]) -> pd.DataFrame:
-    """Read a folder with a folder of text files per label; the splits of its texts go to `form`.
+def _read_folder(folder: Path, notes: list[str]) -> tuple[pd.DataFrame, list[str] | None]:
+    """Read a folder with a folder of text files per label.
+
+    Returns:
+        The texts; and the split of each, which may be empty, or None if no folder is a split.
 
     Raises:
         DataError: If a name may be that of a split or a label.
@@ -465,6 +490,7 @@ def _read_folder(folder: Path, notes: list[str], form: dict[str, Any]) -> pd.Dat
         rows.append((place.label, text_of(path)))
         index.append(str(name))
         splits.append(place.split)
-    if any(splits):
-        form[SPLIT] = splits
-    return pd.DataFrame(rows, columns=["label", "text"], index=pd.Index(index, dtype=object))
+    frame = pd.DataFrame(rows, columns=["label", "text"], index=pd.Index(index, dtype=object))
+    if not any(splits):
+        return frame, None
+    return frame, splits

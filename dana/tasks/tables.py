@@ -24,10 +24,7 @@ from dana.tasks.settings import Hygiene
 PAIRS = (("dev", "train"), ("test", "train"), ("test", "dev"))
 MAX_IDS = 3
 MOST_CUT = 0.02  # share of test texts that may be cut before it is warned of
-REMEDY = (
-    "Their labels mean nothing: try learning_rate=auto, more steps, more training texts or "
-    "another checkpoint."
-)
+REMEDY = "try learning_rate=auto, more steps, more training texts or another checkpoint"
 
 Match = tuple[Example, Example]
 Row = dict[str, Value]
@@ -254,7 +251,7 @@ def collapse_warning(metrics: Mapping[str, Any]) -> str:
     which = f"{len(seeds)} of {len(metrics['seeds'])} models (seed {', '.join(map(str, seeds))})"
     return (
         f"Beware: {which} do not beat the largest class ({metrics['metric']} {baselines}),"
-        f" or predict nearly one label. {REMEDY}"
+        f" or predict nearly one label. Their labels mean nothing: {REMEDY}."
     )
 
 

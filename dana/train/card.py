@@ -39,7 +39,7 @@ tags: [dana, continued-pretraining]
 | denominator | `{settings.denominator}` |
 | seed | {settings.seed} |
 
-{warnings}Held-out loss, mean nats a {terms.unit}, ± one standard error. A pool loss
+{warnings}Held-out loss, mean {terms.measure} a {terms.unit}, ± one standard error. A pool loss
 that rises is forgetting.
 
 | text | before | after | change |

@@ -13,7 +13,7 @@ from dana.train.execution import total
 from dana.train.joint import collect_vectors
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.objectives.base import Collator
-from dana.train.objectives.batch import ACCURACY, JointBatch, StepBatch
+from dana.train.objectives.batch import ACCURACY, NATS, JointBatch, StepBatch
 
 SEED = 20211
 Set = TypeVar("Set", bound=ExampleSet)
@@ -21,24 +21,26 @@ BASE_TOKENS = 20_000  # most tokens of the selected and of the random text of th
 
 
 class HeldoutLoss(NamedTuple):
-    """Mean negative log-likelihood per predicted token, in nats, and its standard error over examples.
+    """Mean loss per predicted token, or per text, and its standard error over examples.
 
     Attributes:
         mean: None where no token can be predicted.
         standard_error: None for fewer than two examples.
         accuracy: Share of the labels that are predicted right; None where it is not measured.
         guess: Accuracy of guessing; None where none is measured.
+        unit: What the loss is measured in; empty for a unit that has no name.
     """
 
     mean: float | None
     standard_error: float | None
     accuracy: float | None = None
     guess: float | None = None
+    unit: str = NATS
 
     def __str__(self) -> str:
         if self.mean is None:
             return "nothing to measure"
-        text = f"{self.mean:.4f} nats"
+        text = f"{self.mean:.4f} {self.unit}".rstrip()
         if self.accuracy is None or self.guess is None:
             return text
         return f"{text} ({self.accuracy:.1%} right, guessing {self.guess:.1%})"
@@ -102,7 +104,7 @@ def measure_loss(
     """Measure the mean held-out loss of a model, arguments as in :func:`example_losses`."""
     step = heldout_step(examples, collator)
     sums, others = _sums(module, step, shape, accelerator, check_in)
-    loss = _ratio(sums, step.counts)
+    loss = _ratio(sums, step.counts)._replace(unit=step.loss_unit)
     if ACCURACY not in others:
         return loss
     accuracy = others[ACCURACY] / step.loss_counts[ACCURACY]

@@ -62,19 +62,17 @@ class Precision:
             return cls(device, name, from_launcher=True)
         return cls(device, "bf16" if has_bf16(device) else "no", from_launcher=False)
 
-    def without_accelerate(self) -> "Precision":
-        """Return the precision if it can be used without Accelerate.
+    @classmethod
+    def without_scaler(cls, accelerator: Any) -> "Precision":
+        """Read the precision for a loop that steps without Accelerate, and so without its scaler.
 
         Raises:
-            ConfigError: If it needs Accelerate (fp16).
+            ConfigError: If the launch asks for fp16, which needs the scaler.
         """
-        require(
-            self.name in ("no", "bf16"),
-            "mixed_precision",
-            self.name,
-            "no or bf16; only dana adapt supports fp16",
-        )
-        return self
+        precision = cls.from_accelerator(accelerator)
+        form = "no or bf16; only dana adapt supports fp16"
+        require(precision.name in ("no", "bf16"), "mixed_precision", precision.name, form)
+        return precision
 
     def autocast(self) -> torch.autocast:
         """Return the context manager of a forward pass."""

@@ -67,7 +67,14 @@ class StepOutcome:
 
 
 class StepSpeed(NamedTuple):
-    """How fast a step was, in the entries of :class:`StepRecord`; None if nothing was computed."""
+    """How fast a step was, in fields of :class:`StepRecord`; None if nothing was computed.
+
+    Attributes:
+        tokens_per_second: Tokens of all ranks.
+        passes: Forward passes of this rank.
+        waiting: Share of the step's seconds in which it waited for its batch.
+        mfu: Share of the GPUs' peak that its operations reached; None where the peak is not known.
+    """
 
     tokens_per_second: float | None = None
     passes: int | None = None
@@ -112,9 +119,9 @@ def prepare(
             are padded, and no half-precision copy is kept.
     """
     is_trained = shape is not None
-    shape = shape or BatchLayout.from_config(model.config, default_tokens(settings)).on(
-        accelerator.device.type
-    )
+    if shape is None:
+        padded = BatchLayout.from_config(model.config, default_tokens(settings))
+        shape = padded.on(accelerator.device.type)
     module = settings.make_objective().module(model, shape.bf16)
     initial_rate = settings.learning_rate or 0.0  # each step sets its own
     optimizer = make_optimizer(
@@ -125,7 +132,9 @@ def prepare(
         settings.eps,
         getattr(module, "rate_factors", {}),
     )
-    if is_deepspeed(accelerator):  # the recipe decides these, not Accelerate's YAML
+    if is_deepspeed(accelerator):
+        # The recipe decides, and not Accelerate's YAML. DeepSpeed needs the first two, and this loop
+        # makes passes and accumulates them by itself: hence 1.
         config = accelerator.state.deepspeed_plugin.deepspeed_config
         config["train_micro_batch_size_per_gpu"] = 1
         config["gradient_accumulation_steps"] = 1
@@ -164,9 +173,9 @@ def train(
     begin = Position.after(before)
     start_time = time.monotonic() - begin.seconds
     evaluated_steps = {record.step for record in before if isinstance(record, EvaluationRecord)}
-    # The last bound is the end of the run, not the start of a phase.
     steps_to_evaluate = {*evaluation_steps(settings, len(plan)), *plan.phase_bounds}
     steps_to_evaluate -= evaluated_steps
+    # The first phase needs no beginning, and the last bound is the end of the run.
     later_starts = plan.phase_bounds[1:-1]
     tokens_seen = begin.tokens
     examples_seen = begin.examples
@@ -196,7 +205,8 @@ def train(
         # The last turn, after all steps, only evaluates.
         for index in range(begin.step, len(plan) + 1):
             if index in steps_to_evaluate:
-                phase = _phase_in_records(plan, index - 1)
+                last_step = max(0, index - 1)  # before any step, the first phase is measured
+                phase = _phase_in_records(plan, last_step)
                 yield _evaluate(state, heldout, index, tokens_seen, phase, stop)
             if next_batch is None:
                 return
@@ -236,6 +246,7 @@ def train(
                 seconds=round(time.monotonic() - start_time, 3),
                 peak_memory=peak_memory(state.accelerator.device),
                 phase=_phase_in_records(plan, index),
+                # These two have fields of the record, by the same names.
                 **speed._asdict(),
                 **vars(outcome),
             )
@@ -246,14 +257,15 @@ def _share_of_peak(
 ) -> Callable[[StepBatch, float], float | None]:
     """Return what computes the share of the GPUs' peak that a step of some seconds reached."""
     peak = peak_of(state.accelerator.device)
-    count = None
+    operation_count = None
     if peak is not None:
-        count = OperationCount.of_model(state.model, settings.make_objective().has_own_head)
+        has_own_head = settings.make_objective().has_own_head
+        operation_count = OperationCount.of_model(state.model, has_own_head)
+    if peak is None or operation_count is None:
+        return lambda batch, seconds: None
 
     def share(batch: StepBatch, seconds: float) -> float | None:
-        if peak is None or count is None:
-            return None
-        operations = count.of_step(batch.lengths, int(batch.counts.sum()))
+        operations = operation_count.of_step(batch.lengths, int(batch.counts.sum()))
         reached: float = operations / (peak * state.accelerator.num_processes * seconds)
         return round(reached, 4)
 
@@ -271,11 +283,13 @@ def _bar_values(outcome: StepOutcome, rate: float) -> dict[str, float | None]:
 
 def _phase_in_records(plan: Plan, step: int) -> int | None:
     """Return the phase of a step, from 0; None in a run of one phase."""
-    return plan.phase_of(max(0, step)) if len(plan.phases) > 1 else None
+    if len(plan.phases) == 1:
+        return None
+    return plan.phase_of(step)
 
 
 def _begin_phase(state: TrainingState, settings: TrainSettings, plan: Plan, step: int) -> None:
-    """Log that a later phase begins, and reset Adam's moments if the phase asks for it."""
+    """Log that a later phase begins; if it asks for that, set Adam's moments and its count of steps to 0."""
     assert isinstance(settings, AdaptSettings)  # others have one phase
     index = plan.phase_of(step)
     phase = settings.phases[index]
@@ -283,7 +297,10 @@ def _begin_phase(state: TrainingState, settings: TrainSettings, plan: Plan, step
     if phase.optimizer == "reset":
         for entry in state.optimizer.state.values():
             for name, value in entry.items():
-                entry[name] = value.zero_() if isinstance(value, torch.Tensor) else 0
+                if isinstance(value, torch.Tensor):
+                    value.zero_()  # in place, which keeps its device and type
+                else:
+                    entry[name] = 0
 
 
 def _count_skipped(step: int, skipped_in_a_row: int, outcome: StepOutcome, rate: float) -> int:
@@ -317,7 +334,9 @@ def evaluation_steps(settings: TrainSettings, steps: int) -> set[int]:
     """Return the steps after which held-out losses are measured: 0, the last, and between them."""
     if settings.eval_every:
         return {*range(0, steps, settings.eval_every), steps}
-    return set(np.linspace(0, steps, settings.evaluations + 2).round().astype(int).tolist())
+    count = settings.evaluations + 2  # with that before the first step, and that after the last
+    evenly_spaced = np.linspace(0, steps, count).round().astype(int)
+    return set(evenly_spaced.tolist())
 
 
 def passes_of(state: TrainingState, batch: StepBatch) -> list[Pass]:
@@ -339,8 +358,8 @@ def take_step(
     """Take one optimizer step over all ranks.
 
     The model stays unchanged if there is nothing to learn from (all weights 0, or no token to
-    predict), or the gradient is not finite. Loss and norm are read from the device once. Without a
-    scaler, they decide whether to step; under fp16 the scaler decides by itself.
+    predict), or if loss or gradient are not finite: this function sees to that, and under fp16 the
+    scaler. DeepSpeed's engine has changed the model by then, so that the run ends.
 
     Args:
         state: From :func:`prepare`; trained in place.
@@ -349,6 +368,9 @@ def take_step(
         index: Number of the step, from 0; decides the dropout.
         settings: Settings of the run.
         passes: From :func:`passes_of`; None makes them.
+
+    Raises:
+        DanaError: Under DeepSpeed without a scaler, if loss or gradient are not finite.
     """
     if batch.scale.total == 0:
         log.warning("step %d: nothing to learn, no token of it has a weight above 0", index + 1)
@@ -357,20 +379,27 @@ def take_step(
     optimizer = state.optimizer
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("rate_factor", 1.0)
-    sums = total(accelerator, backward(state, batch, index, settings, passes))
-    clip_norm = accelerator.clip_grad_norm_(state.module.parameters(), settings.clip)
-    if isinstance(clip_norm, torch.Tensor):
-        clip_norm = gather_tensor(clip_norm).detach()
+    sums_of_rank = backward(state, batch, index, settings, passes)
+    sums = total(accelerator, sums_of_rank)  # the weighted loss, and the sum of each kind of losses
+    grad_norm = accelerator.clip_grad_norm_(state.module.parameters(), settings.clip)  # unclipped
+    if isinstance(grad_norm, torch.Tensor):
+        grad_norm = gather_tensor(grad_norm).detach()
     else:  # of DeepSpeed, which may have none before its first step
-        clip_norm = torch.tensor(clip_norm or 0.0)
-    loss, *losses, norm = _read(sums, clip_norm)
+        grad_norm = torch.tensor(grad_norm or 0.0)
+    loss, *sums_of_kinds, norm = _numbers_of_step(sums, grad_norm)
     is_finite = math.isfinite(loss) and math.isfinite(norm)
+    if not is_finite and is_deepspeed(accelerator) and accelerator.mixed_precision != "fp16":
+        raise DanaError(
+            f"step {index + 1}: loss {loss:.4g}, gradient norm {norm:.4g}, with which DeepSpeed has "
+            f"changed the model; try a lower learning_rate ({rate:.2g} at this step), or another "
+            "launch, which skips such a step. The last checkpoint is whole"
+        )
     # fp16's scaler skips by itself, and adapts when it does.
     if is_finite or accelerator.scaler is not None:
         optimizer.step()
     optimizer.zero_grad()
     means: dict[str, float] = {}
-    for (kind, count), summed in zip(batch.loss_counts.items(), losses, strict=True):
+    for (kind, count), summed in zip(batch.loss_counts.items(), sums_of_kinds, strict=True):
         if count:
             means[kind] = summed / count
     plain_loss = means.pop("tokens", None)
@@ -383,8 +412,8 @@ def take_step(
     )
 
 
-def _read(sums: torch.Tensor, norm: torch.Tensor) -> list[float]:
-    """Read a step's sums and gradient norm from the device: the only wait for it in a step."""
+def _numbers_of_step(sums: torch.Tensor, norm: torch.Tensor) -> list[float]:
+    """Return a step's sums and its gradient norm as numbers: the only wait for the device in a step."""
     norm = norm.float().reshape(1).to(sums.device)
     numbers: list[float] = torch.cat([sums, norm.to(sums.dtype)]).tolist()
     return numbers
@@ -435,14 +464,16 @@ def _backward_by_pass(
     world = accelerator.num_processes
     shares = []
     with torch_seed(seed, accelerator.device):
-        for number, one in enumerate(passes):
+        for number, one_pass in enumerate(passes):
             is_last = number == len(passes) - 1
+            # Set by hand, as this loop does without accelerator.accumulate: gradients are averaged
+            # over ranks in the backward pass of the last one alone.
             accelerator.sync_gradients = is_last
-            sync: AbstractContextManager[None] = nullcontext()
+            synchronisation: AbstractContextManager[None] = nullcontext()
             if not is_last:
-                sync = accelerator.no_sync(module)
-            with sync:
-                micro = one.micro.to(accelerator.device)
+                synchronisation = accelerator.no_sync(module)
+            with synchronisation:
+                micro = one_pass.micro.to(accelerator.device)
                 losses = micro.losses(module)
                 loss = micro_loss(
                     losses,

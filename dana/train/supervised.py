@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dana.core.errors import DanaError
+from dana.core.errors import DivergenceError
 from dana.train.half_weights import HalfWeights
 
 B = TypeVar("B")
@@ -87,7 +87,7 @@ def train_supervised(
         half: The weights in bfloat16, of a model that computes in it, to cast them once a step.
 
     Raises:
-        DanaError: If a loss is not finite; the parameters are those of the step before.
+        DivergenceError: If a loss is not finite; the parameters are those of the step before.
     """
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for step, batch in enumerate(batches):
@@ -100,7 +100,7 @@ def train_supervised(
                     half.collect()
                 total += part.item()
         if not math.isfinite(total):
-            raise DanaError(
+            raise DivergenceError(
                 f"{name}, step {step + 1}: the loss is {total}; lower learning_rate={learning_rate}"
             )
         if clip is not None:

@@ -210,6 +210,36 @@ def test_a_simple_model_is_advised_only_where_it_is_better_for_sure(
         assert text.endswith("about 900 test texts would decide this one")
 
 
+@pytest.mark.parametrize(
+    ("of_random", "of_task", "advice"),
+    [
+        ("better", "better", "use the adapted model"),
+        ("better", "worse", "keep the model of task, or adapt it on more text"),
+        ("worse", "better", "random text did better, so try more or other text"),
+        ("undecided", "better", "that the choice of text mattered is not shown"),
+        ("better", "undecided", "nothing is decided yet"),
+    ],
+)
+def test_of_an_arm_that_adds_chosen_text_what_it_is_added_to_decides_the_advice(
+    of_random, of_task, advice
+):
+    row = ArmComparison("t", "macro_f1", "task+dana", "task+random", n=8, verdict=of_random)
+    rows = [row, replace(row, other="task", verdict=of_task)]
+    run = RunFrames(Path(), results=())
+    analysis = SimpleNamespace(first_questions=rows, is_of_vectors=False, run=run)
+    assert advice in headline.next_step(analysis)
+
+
+def test_a_flaw_of_one_task_of_two_stands_in_the_notes(tmp_path):
+    write_results(tmp_path / "run", "first", collapsed_arm="base", arms={"base": 0.5, "dana": 0.8})
+    write_results(tmp_path / "run", "second", arms={"base": 0.5, "dana": 0.8})
+    analysis = analyse(read_run(tmp_path / "run"))
+    assert headline.headline(analysis) == "Of 2 comparisons on 2 tasks: 1 better, 1 undecided."
+    notes = "\n".join(headline.notes(analysis))
+    assert "No measurement: " in notes
+    assert "The scores are macro-F1" in notes
+
+
 def test_what_the_base_made_of_the_selected_text_is_below_the_first_screen(whole_run):
     losses = {"selected": 2.1, "selected_se": 0.1, "random": 3.4, "random_se": None}
     edit_json(whole_run / "arms" / "dana" / "adapted" / MANIFEST, base_losses=losses)

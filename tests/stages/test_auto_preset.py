@@ -13,7 +13,7 @@ from toy_kinds import metrics
 from transformers import AutoConfig
 
 from dana.core.artifacts import read_manifest
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import ConfigError, DataError, DivergenceError
 from dana.stages import finetune_seed
 from dana.stages.finetune import FinetuneSettings, finetune_stage, finetune_text
 from tests.stages.tiny_training import adapt, label
@@ -72,6 +72,28 @@ def test_of_rates_that_score_alike_the_checkpoint_s_is_taken(
     settings = replace(BRIEF, learning_rate="auto")
     found = finetune_seed.rate_stage(checkpoint, card, settings, tmp_path / "rate")
     assert found.manifest["learning_rate"] == 1e-3, "that of width 32"
+
+
+def test_a_rate_that_diverges_is_left_out_and_only_all_of_them_end_the_search(
+    checkpoint, card, tmp_path, monkeypatch, heard
+):
+    limit = 2e-3
+
+    def train(model, inputs, task, preset, *others):
+        if preset.learning_rate > limit:
+            raise DivergenceError("the loss is nan")
+        return None, SimpleNamespace(dev_score=preset.learning_rate)
+
+    monkeypatch.setattr(finetune_seed, "run_seed", train)
+    settings = replace(BRIEF, learning_rate="auto")
+    with heard.at_level(logging.WARNING, "dana"):
+        found = finetune_seed.rate_stage(checkpoint, card, settings, tmp_path / "rate")
+    assert found.manifest["learning_rate"] == 1e-3, "the largest with a finite loss"
+    assert "learning_rate=0.003 is left out: the loss is nan" in " ".join(heard.messages)
+    limit = 0
+    with pytest.raises(DivergenceError, match="the loss is nan"):
+        finetune_seed.rate_stage(checkpoint, card, settings, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def test_texts_that_change_before_the_rate_is_sought_are_refused(

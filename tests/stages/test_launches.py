@@ -108,6 +108,18 @@ def launch_recipe(base, inputs, tmp_path):
     return run
 
 
+def test_a_step_that_deepspeed_took_with_a_gradient_that_is_not_finite_ends_the_run(
+    base, inputs, tmp_path
+):
+    out = tmp_path / "launched"
+    settings = replace(ADAPT, learning_rate=1e30, clip=1e30)
+    arguments = write_run(base, inputs, out, settings, {})
+    outcome = launch(zero(2), ADAPT_RECIPE, *arguments)
+    assert outcome.returncode == 2
+    assert "with which DeepSpeed has changed the model; try a lower learning_rate" in outcome.stderr
+    assert not out.exists()
+
+
 @pytest.mark.parametrize(
     "settings",
     [ADAPT, PAIRS, POSITION, CROPS],

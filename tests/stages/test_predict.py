@@ -142,6 +142,9 @@ def test_a_better_seed_added_later_replaces_the_model_and_other_settings_do_not(
     ):
         finetune_stage(checkpoint, card, replace(SAVE, epochs=1), out)
     (tmp_path / "mine-model").mkdir()
+    finetune_seed.check_model_folder(
+        tmp_path / "mine-model", None
+    )  # an empty folder may be written to
     (tmp_path / "mine-model" / "notes").write_text("x")
     with pytest.raises(ArtifactError, match="mine-model: not empty and not made by dana"):
         finetune_stage(checkpoint, card, SAVE, tmp_path / "mine")

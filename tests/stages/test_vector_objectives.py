@@ -106,7 +106,9 @@ def test_a_student_comes_nearer_to_its_teacher_and_keeps_no_map(base, adapted_to
     assert set(after) == set(AutoModelForMaskedLM.from_pretrained(base).state_dict())
     written = read_json(done.path / MANIFEST)["depends_on"]["settings"]["objective"]
     assert written["teacher"] != str(teacher), "its weights, wherever they lie"
-    assert "vectors that" in (done.path / "README.md").read_text(encoding="utf-8")
+    card = (done.path / "README.md").read_text(encoding="utf-8")
+    assert "vectors that" in card
+    assert "mean cosine distance a sentence" in card
 
 
 @both

@@ -254,6 +254,14 @@ def test_a_column_that_cannot_divide_the_table_is_no_group(values):
     assert "group" not in read_labelled(frame_of().assign(doc_id=values)).columns
 
 
+def test_a_group_for_five_folds_serves_a_fixed_split_too():
+    frame = frame_of().assign(author=[f"a{n % 3}" for n in range(40)])
+    for folds in (1, None):
+        labelled = read_labelled(frame, folds=folds)
+        assert "group" not in labelled.columns, "three authors cannot be divided into fifths"
+    assert sorted(read_labelled(frame, folds=1).texts["fold"].unique()) == [-1, 0]
+
+
 @pytest.mark.parametrize(
     ("values", "is_proposed"),
     [

@@ -93,16 +93,14 @@ def test_the_precision_is_that_of_the_launch_or_else_of_the_device(
 ):
     monkeypatch.setattr("dana.train.execution.has_bf16", lambda device: device_has)
     monkeypatch.setattr(os, "environ", variables)
-    assert (
-        Precision.from_accelerator(SimpleNamespace(device=CPU, mixed_precision=accelerate))
-        == precision
-    )
+    accelerator = SimpleNamespace(device=CPU, mixed_precision=accelerate)
+    assert Precision.from_accelerator(accelerator) == precision
     with precision.autocast():
         product = torch.ones(2, 2) @ torch.ones(2, 2)
     assert product.dtype == (torch.bfloat16 if precision.name == "bf16" else torch.float32)
     fp16 = pytest.raises(ConfigError, match="mixed_precision='fp16'")
     with fp16 if precision.name == "fp16" else nullcontext():
-        assert precision.without_accelerate() is precision
+        assert Precision.without_scaler(accelerator) == precision
 
 
 @pytest.mark.parametrize(

@@ -267,8 +267,8 @@ def test_pairs_count_where_no_masked_token_does(denominator, pairs):
 def test_mean_and_standard_error_by_hand():
     # ratio 12/4 = 3; deviations 4 - 3·1, 8 - 3·3 = 1, -1; √(2·2/1) / 4
     assert _ratio(np.array([4.0, 8.0]), np.array([1, 3]))[:2] == pytest.approx((3, 2 / 4))
-    assert _ratio(np.array([3.0]), np.array([2])) == (1.5, None, None, None)
-    assert _ratio(np.array([0.0, 0.0]), np.array([0, 0])) == (None, None, None, None)
+    assert _ratio(np.array([3.0]), np.array([2])) == HeldoutLoss(1.5, None)
+    assert _ratio(np.array([0.0, 0.0]), np.array([0, 0])) == HeldoutLoss(None, None)
     sums = np.random.default_rng(0).normal(10, 2, 400)
     assert _ratio(sums, np.ones(400, dtype=int)).standard_error == pytest.approx(
         sums.std(ddof=1) / 20
@@ -277,6 +277,7 @@ def test_mean_and_standard_error_by_hand():
         "nothing to measure",
         "1.2500 nats",
     ]
+    assert str(HeldoutLoss(0.5, None, unit="")) == "0.5000"
 
 
 def test_the_loss_does_not_depend_on_batches_order_or_dropout(examples):

@@ -10,7 +10,7 @@ from dana.core.registry import origin_of
 from dana.models.language_model import LanguageModel, load_language_model
 from dana.train import LAYOUTS
 from dana.train.examples import Batch, ExampleSet, SpecialTokens, TrainingText, build_examples
-from dana.train.objectives.batch import StepBatch
+from dana.train.objectives.batch import NATS, StepBatch
 
 
 class Collator(ABC):
@@ -50,12 +50,14 @@ class ModelCardTerms:
         unit: Unit of held-out losses, as in ``masked token at fixed masks (15 %)``.
         pipeline: The Hub's ``pipeline_tag``.
         auto_class: The transformers class that loads the model.
+        measure: What a loss is measured in.
     """
 
     objective: str
     unit: str
     pipeline: str
     auto_class: str
+    measure: str = NATS
 
 
 class Objective(ABC):

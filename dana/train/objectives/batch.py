@@ -18,7 +18,7 @@ References:
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -115,6 +115,7 @@ IGNORED = -100  # label of positions without a loss, as in torch and transformer
 # A kind of loss of which each value is 1 for a label that is predicted right, else 0; measured, not
 # trained, so its coefficients are 0.
 ACCURACY = "accuracy"
+NATS = "nats"  # of a negative log-likelihood
 
 
 def move_tensors(values: dict[str, Any], device: "torch.device") -> dict[str, Any]:
@@ -209,7 +210,10 @@ class StepBatch:
         owners: int64 of shape (tokens,), index of the example that gives each position its weight.
         counts: int64 of shape (examples,), labels of each example.
         scale: Coefficients of the losses and the step's denominator Z.
+        loss_unit: What its losses are measured in; empty for one that has no name.
     """
+
+    loss_unit: ClassVar[str] = NATS
 
     examples: Batch
     inputs: np.ndarray

@@ -106,6 +106,8 @@ class DistillBatch(VectorsBatch):
         relations: β.
     """
 
+    loss_unit: ClassVar[str] = ""  # cosine distances
+
     weights: np.ndarray
     teacher: np.ndarray
     relations: float
@@ -237,4 +239,5 @@ class Distill(VectorObjective):
             "sentence",
             "sentence-similarity",
             "AutoModel",
+            measure="cosine distance",
         )

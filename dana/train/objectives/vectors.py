@@ -14,7 +14,7 @@ from dana.models.head_file import gathered
 from dana.models.heads import WrappedModel
 from dana.models.language_model import LanguageModel, ordinary_tokens
 from dana.models.pooling import Pooling, read_pooling
-from dana.models.varlen import NAME
+from dana.models.varlen import NAME as UNPADDED_ATTENTION
 from dana.train.documents import Documents, Draw, build_documents
 from dana.train.examples import SpecialTokens, TrainingText
 from dana.train.layout import BatchLayout, lay_out
@@ -24,9 +24,10 @@ from dana.train.objectives.batch import JointBatch, MicroBatch, move_tensors
 from dana.train.objectives.masked import HELDOUT_SEED
 
 DOCUMENTS_A_STEP = 64
-# Peak learning rates by the width of the base (docs/results/objectives.md): of dana-mini the best of
-# three, of MiniLM the better of two by position. No wider base was measured: its rate is a low one.
-# A base of another width gets the rate of the next wider one.
+# Peak learning rates by the width of the base (docs/results/objectives.md). 256 is the width of
+# dana-mini: its rate is the best of three. 384 is that of MiniLM: the better of two for the objective
+# position. 768 was not measured: its rate is low, to be safe. A base of another width gets the rate of
+# the next wider one, and one that is wider than all gets that of the widest.
 RATES = {256: 1e-3, 384: 2e-4, 768: 5e-5}
 HEAD_RATE = 10.0  # learning rate of a new head, as a multiple of the model's
 TRIAL_TOKENS = 4  # read once to find out which parameters the vectors depend on
@@ -53,7 +54,7 @@ class TextVectors(WrappedModel):
     def forward(
         self, input_ids: Tensor, where: Tensor, text: Tensor, texts: int, **attention: Any
     ) -> Tensor:
-        """Compute vectors, float32 of shape (texts, width); see :func:`text_inputs`."""
+        """Compute vectors, float32 of shape (texts, width); :func:`text_inputs` makes the arguments."""
         with self.computing(input_ids.device):
             states = self.model.base_model(input_ids=input_ids, **attention)[0]
         return self.pooling.pool(states.flatten(0, 1).index_select(0, where), text, texts)
@@ -63,12 +64,13 @@ class TextVectors(WrappedModel):
         model = self.model
         parameters = [value for value in model.parameters() if value.requires_grad]
         was_training = model.training
-        is_unpadded = model.config._attn_implementation == NAME
+        is_unpadded = model.config._attn_implementation == UNPADDED_ATTENTION
         layout = "unpadded" if is_unpadded else "padded"
         shape = BatchLayout.from_config(model.config, TRIAL_TOKENS, layout)
         tokens = ordinary_tokens(model, TRIAL_TOKENS)
         inputs = text_inputs(tokens, np.array([0, TRIAL_TOKENS]), np.array([0]), shape)
-        model.eval()
+        model.eval()  # no dropout, which might hide a parameter
+        # Not self(...): a subclass adds its head to forward, and makes it after this constructor.
         with gathered(parameters), torch.enable_grad():
             vectors = TextVectors.forward(self, **move_tensors(inputs, model.device))
             gradients = torch.autograd.grad(vectors.sum(), parameters, allow_unused=True)
@@ -78,13 +80,14 @@ class TextVectors(WrappedModel):
 
 
 class VectorObjective(Objective):
-    """An objective that trains the vectors of sentences, or of pieces of some, in documents.
+    """An objective that trains the vectors of texts, which are made of sentences of a document.
 
     A subclass says which pieces of a document an epoch reads, and brings collators and a module.
     One that predicts classes is a :class:`dana.train.objectives.classes.ClassObjective`.
 
     Attributes:
-        pieces_a_text: Pieces that are joined to one text, and so have as much less room each.
+        pieces_a_text: How many pieces of a document are joined to one text. Each may have
+            ``max_tokens // pieces_a_text`` tokens.
     """
 
     batch_size: ClassVar[int] = DOCUMENTS_A_STEP
@@ -97,14 +100,19 @@ class VectorObjective(Objective):
         """Return what decides which pieces an epoch of training reads."""
 
     def heldout_draw(self) -> Draw:
-        """Return what decides which held-out pieces are read: by default that of the default parameters."""
-        return type(self)().draw(HELDOUT_SEED)
+        """Return what decides which held-out pieces are read.
+
+        By default it is the same for all parameters of an objective, so that their losses compare.
+        """
+        with_defaults = type(self)()
+        return with_defaults.draw(HELDOUT_SEED)
 
     def auto_class(self, config: Any) -> Any:
         """Return the class of transformers of an encoder's checkpoint, with the heads that it has.
 
         Raises:
             ConfigError: If the model is a decoder, or no text encoder.
+            ArtifactError: If its ``config.json`` names a class that transformers lacks.
         """
         import transformers
 
@@ -113,12 +121,13 @@ class VectorObjective(Objective):
             name = type(self).__name__.lower()
             refuse_architecture(name, config, "has no vectors of texts to train: encoders have")
         names = config.architectures or ["AutoModel"]
-        if not hasattr(transformers, names[0]):
+        class_name = names[0]
+        if not hasattr(transformers, class_name):
             raise ArtifactError(
                 f"architectures={names} in its config.json: no class of transformers; "
                 'name one, such as ["BertForMaskedLM"], or remove the key'
             )
-        return getattr(transformers, names[0])
+        return getattr(transformers, class_name)
 
     def learning_rate(self, width: int) -> float:
         at_least_as_wide = [measured for measured in RATES if measured >= width]
@@ -155,6 +164,11 @@ def text_inputs(
         offsets: Shape (texts of the step + 1,), where each begins.
         rows: Indices of the texts of this pass, at least one.
         layout: How they are laid out.
+
+    Returns:
+        ``input_ids``, int64 of shape (rows of the pass, width); ``where``, int64 of shape (tokens,),
+        the positions in the flattened rows that hold a token and no padding; ``text``, int64 of
+        shape (tokens,), the text of each; ``texts``, their number; and what the attention needs.
     """
     positions, attention = lay_out(rows, offsets, layout)
     is_token = positions >= 0
@@ -174,7 +188,15 @@ class VectorsBatch(JointBatch):
     """A step whose losses compare the vectors of its texts: a pass of :class:`TextVectors` reads some of them."""
 
     def micro(self, rows: np.ndarray, layout: BatchLayout) -> MicroBatch:
-        passed = rows if rows.size else np.array([0])
+        """Make the tensors of some texts. They have no labels: losses are of the vectors of the whole step.
+
+        Without texts the first one is read: a rank with nothing to do takes part in every pass, and
+        its vector is not used.
+        """
+        passed = rows
+        if not rows.size:
+            passed = np.array([0])
         inputs = text_inputs(self.inputs, self.examples.offsets, passed, layout)
-        nothing = torch.zeros(0)
-        return MicroBatch(inputs, nothing, torch.from_numpy(rows), nothing)
+        no_labels = torch.zeros(0)
+        no_coefficients = torch.zeros(0)
+        return MicroBatch(inputs, no_labels, torch.from_numpy(rows), no_coefficients)

@@ -135,6 +135,7 @@ def test_the_loss_of_a_step_is_that_of_its_vectors(teacher, denominator):
     mapped = module.map(vectors).detach()
     parts = [part.double().numpy() for part in (vectors, mapped)]
     losses = losses_by_hand(*parts, batch.teacher.astype(float), batch.weights, 1.0)
+    assert not batch.loss_unit, "distances of cosines are no nats"
     total = len(losses)
     if denominator == "weight_sum":
         total = float(batch.weights.sum())
