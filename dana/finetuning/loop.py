@@ -28,25 +28,26 @@ from dana.train.trial import try_precision
 
 WEIGHT_DECAY = 0.01
 CLIP = 1.0
-EVALUATION_TOKENS = 16384  # in one forward pass, padding included
+EVALUATION_TOKENS = 16384  # most tokens in a forward pass without a gradient, padding included
 
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Functions that a seed calls while it is run.
+    """Functions that :func:`run_seed` calls while it works.
 
     Attributes:
-        check_in: Called before every step and every batch of an evaluation; may raise to end the
-            seed.
-        track: Called with numbers by name, and the step: the loss of each step, the dev score of
-            each epoch. None computes no score of an epoch that is not tested.
+        check_in: It is called before every step and before every forward pass of an evaluation. It
+            may raise an error, which ends the seed.
+        track: It is called with numbers by their names and with the number of the step, from 1. It
+            receives the loss of every step and the dev score of every epoch. With None, the dev
+            split is predicted only after epochs that may be tested.
     """
 
     check_in: Callable[[], None] = lambda: None
     track: Callable[[dict[str, float], int], None] | None = None
 
 
-def run_seed(  # noqa: PLR0913, what decides a seed
+def run_seed(  # noqa: PLR0913, each argument decides what a seed computes or reports
     model: str,
     splits: dict[str, EncodedSplit],
     card: TaskCard,
@@ -57,27 +58,32 @@ def run_seed(  # noqa: PLR0913, what decides a seed
     calls: Callbacks = Callbacks(),
     method: "type[SeedTraining] | None" = None,
 ) -> tuple[Classifier, SeedResult]:
-    """Fine-tune a checkpoint for one seed; returns the tested model and its result.
+    """Fine-tune a checkpoint for one seed, and predict the test split once.
 
-    The dev score is computed after every epoch that may be tested; the test split is predicted
-    once.
+    The dev split is predicted after every epoch that may be tested, and after every other epoch if
+    the scores are tracked. Processes share nothing here: each of them runs other seeds.
 
     Args:
-        model: Folder or Hub name.
-        splits: Train and dev with labels, and test, whose labels are not used.
+        model: Folder or Hub name of the checkpoint.
+        splits: ``train`` and ``dev`` with labels, and ``test``, whose labels are not used.
         card: The task.
         preset: Hyper-parameters.
-        seed: Decides the head's initial weights, the order of the examples and dropout.
-        precision: Device and number format; float32 is taken where the model fails in another.
-            Processes share nothing: each works on other seeds.
-        name: Name of the run in the progress bar: task, and arm or model.
-        calls: What is called meanwhile.
-        method: How it is trained; None trains encoder and head together.
+        seed: It decides the head's initial weights, the order of the examples and dropout.
+        precision: Device and number format. If the model fails in this format, it is trained in
+            float32.
+        name: Name of the run in the progress bar: the task, and the arm or the model.
+        calls: Functions that are called during the training and the predictions.
+        method: Class that trains the model; None is :class:`SeedTraining`, which trains encoder and
+            head together.
+
+    Returns:
+        The model with the tested weights, in evaluation mode, and its result. If the labels are
+        numbers, the model returns them in their unit, not standardised.
 
     Raises:
         ConfigError: If the method does not fit the labels.
-        ArtifactError: If the checkpoint cannot be used.
-        DanaError: If the loss is not finite.
+        ArtifactError: If the checkpoint cannot be used, or its outputs are not finite.
+        DivergenceError: If the loss of a step is not finite; it is a :class:`DanaError`.
     """
     start_time = time.monotonic()
     train = splits["train"]
@@ -89,6 +95,7 @@ def run_seed(  # noqa: PLR0913, what decides a seed
     precision = try_precision(precision, classifier, two_rows(classifier, train, precision.device))
     training = method(classifier, kind, card, preset, train, splits["dev"], seed, precision, calls)
     training.run(name)
+    # The model is saved without the mean and deviation of its labels, so its last layer takes them up.
     kind = kind.fold_into(classifier.out)
     outputs = predict(classifier, splits["test"], kind, precision, calls.check_in)
     seconds = round(time.monotonic() - start_time, 3)
@@ -100,7 +107,10 @@ def run_seed(  # noqa: PLR0913, what decides a seed
 
 @dataclass
 class SeedTraining:
-    """The training of one seed.
+    """The training of one seed, which trains encoder and head together.
+
+    A subclass trains in another way: it overrides :meth:`batches` and :meth:`losses`, and says in
+    the class methods for which tasks it can be used.
 
     Attributes:
         classifier: The model, which is trained in place.
@@ -109,12 +119,18 @@ class SeedTraining:
         preset: Hyper-parameters.
         train: Training split, with labels.
         dev: Development split, with labels.
-        seed: Decides the order of the examples and dropout.
+        seed: It decides the order of the examples and dropout.
         precision: Device and number format.
-        calls: What is called meanwhile.
-        dev_scores: The task's metric after each epoch under ``evaluate: best``, else after the
-            last one.
-        tested_epoch: The epoch whose weights the model ends with, from 1.
+        calls: Functions that are called during the training.
+        dev_scores: The task's metric on the development split: after each epoch under ``evaluate:
+            best``, else after the last one alone.
+        tested_epoch: The epoch whose weights the model ends with, from 1; 0 before :meth:`run`.
+        epochs: Number of epochs.
+        steps_of_epoch: Number of steps in each epoch.
+        class_weights: Weight of each class in the loss; None if all classes weigh alike.
+        version: Version of what a subclass computes, for the fingerprint of its results. The one
+            here is not recorded.
+        auto_preset: Values that a subclass has in the preset ``auto`` instead of the usual ones.
     """
 
     classifier: Classifier
@@ -129,25 +145,29 @@ class SeedTraining:
     dev_scores: list[float] = field(default_factory=list)
     tested_epoch: int = 0
 
-    version: ClassVar[int] = 0  # of the numbers of another method
-    auto_preset: ClassVar[Mapping[str, Any]] = {}  # what it changes in the preset ``auto``
+    version: ClassVar[int] = 0
+    auto_preset: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     def trains(cls, kind: Kind) -> bool:
-        """Return whether the method can train for labels of a kind; this one can for all."""
+        """Return whether the method can train for labels of a kind; this one can for every kind."""
         return True
 
     @classmethod
     def lacks(cls, labels: Sequence[Any]) -> str:
-        """Say what training texts with these labels lack for the method; empty if nothing."""
+        """Say what the method needs that training texts do not have; empty if they have all of it.
+
+        Args:
+            labels: Labels of the training texts.
+        """
         return ""
 
     @classmethod
     def check_task(cls, card: TaskCard, preset: Preset) -> None:
-        """Refuse a task, or a pooling, that the method cannot train; this one trains all.
+        """Refuse a task or a pooling that the method cannot train; this one refuses none.
 
         Raises:
-            ConfigError: Says why.
+            ConfigError: If a subclass cannot train it; the message says why.
         """
 
     @classmethod
@@ -156,10 +176,19 @@ class SeedTraining:
     ) -> Classifier:
         """Load a checkpoint with a new head.
 
+        Args:
+            model: Folder or Hub name of the checkpoint.
+            card: The task.
+            kind: Kind of the labels, fitted to the training labels.
+            preset: Hyper-parameters, of which the pooling counts here.
+            seed: It decides the head's initial weights.
+
         Raises:
-            ArtifactError: If it cannot be used, or its head lacks the bias that the kind needs.
+            ArtifactError: If the checkpoint cannot be used, or its head lacks the bias that the
+                kind needs.
         """
         classifier = new_classifier(model, len(kind.outputs), seed, kind.per_word, preset.pooling)
+        # Fitting changes a kind only if it standardises its labels. The bias then takes up their mean.
         is_standardised = kind != card.label_kind
         if is_standardised and classifier.out.bias is None:
             raise ArtifactError(
@@ -180,24 +209,64 @@ class SeedTraining:
         return self.train.loss_labels
 
     def _class_weights(self) -> Tensor | None:
-        """Return the weight of each class in the loss; None if all count alike."""
+        """Return the weight of each class in the loss, on the device; None if all weigh alike."""
         if self.card.class_weight is None:
             return None
-        every_unit = self.train.units(np.arange(len(self.train.tokens)))
-        weights = self.kind.class_weights(self.train_labels[every_unit])
+        every_row = np.arange(len(self.train.tokens))
+        trained_units = self.train.units(every_row)  # words that are cut off are not among them
+        weights = self.kind.class_weights(self.train_labels[trained_units])
         return torch.from_numpy(weights).to(self.precision.device)
 
     def run(self, name: str) -> None:
-        """Train, and leave the weights of the epoch to test.
+        """Train the model in place, and leave it with the weights of the epoch to test.
+
+        Under ``evaluate: best`` this is the first epoch with the best dev score, else the last one.
+        It also sets ``dev_scores`` and ``tested_epoch``.
 
         Args:
-            name: Name in the progress bar.
+            name: Name of the run in the progress bar.
+
+        Raises:
+            DivergenceError: If the loss of a step is not finite.
+            ArtifactError: If outputs on the development split are not finite.
         """
         steps = self.steps_of_epoch * self.epochs
+        losses_of_steps = self._train_by_step(steps)
+        keeps_best = self.preset.evaluate == "best"
+        best_weights: dict[str, Tensor] = {}
+        self.tested_epoch = self.epochs
+        with progress(what=f"{name} seed {self.seed}", unit="steps", total=steps) as bar:
+            for step, loss in enumerate(losses_of_steps, 1):
+                bar.update(1)
+                self._track({"train/loss": loss}, step)
+                epoch, steps_after_epoch = divmod(step, self.steps_of_epoch)
+                is_end_of_epoch = steps_after_epoch == 0
+                if not is_end_of_epoch or not self._is_scored(epoch):
+                    continue
+                score = self.dev_score()
+                self.dev_scores.append(score)
+                self._track({f"dev/{self.card.metric}": score}, step)
+                bar.set_postfix(epoch=f"{epoch}/{self.epochs}", dev=f"{score:.3f}")
+                if keeps_best and self.best_epoch == epoch:
+                    weights = self.classifier.state_dict()
+                    best_weights = {key: value.clone() for key, value in weights.items()}
+        if best_weights:
+            self.classifier.load_state_dict(best_weights)
+            self.tested_epoch = self.best_epoch
+        else:
+            # Tracking adds scores of earlier epochs, and must not change the result.
+            self.dev_scores = self.dev_scores[-1:]
+
+    def _train_by_step(self, steps: int) -> Iterator[float]:
+        """Return an iterator that takes one optimizer step at a time, and yields its loss.
+
+        Args:
+            steps: Number of steps of the training, which the schedule of the learning rate needs.
+        """
         peak = float(self.preset.learning_rate)
         optimizer = make_optimizer(self.classifier, peak, WEIGHT_DECAY)
         rate = partial(learning_rate_at, steps=steps, peak=peak, warmup=self.preset.warmup)
-        losses = train_supervised(
+        return train_supervised(
             optimizer,
             enumerate(self.batches()),
             self.losses,
@@ -206,35 +275,20 @@ class SeedTraining:
             CLIP,
             self._half_weights(),
         )
-        best_weights: dict[str, Tensor] = {}
-        self.tested_epoch = self.epochs
-        with progress(what=f"{name} seed {self.seed}", unit="steps", total=steps) as bar:
-            for step, loss in enumerate(losses, 1):
-                bar.update(1)
-                self._track({"train/loss": loss}, step)
-                epoch, rest = divmod(step, self.steps_of_epoch)
-                if rest or not self._is_scored(epoch):
-                    continue
-                score = self.dev_score()
-                self.dev_scores.append(score)
-                self._track({f"dev/{self.card.metric}": score}, step)
-                bar.set_postfix(epoch=f"{epoch}/{self.epochs}", dev=f"{score:.3f}")
-                if self.preset.evaluate == "best" and self.best_epoch == epoch:
-                    weights = self.classifier.state_dict()
-                    best_weights = {key: value.clone() for key, value in weights.items()}
-        if best_weights:
-            self.classifier.load_state_dict(best_weights)
-            self.tested_epoch = self.best_epoch
-        else:
-            self.dev_scores = self.dev_scores[-1:]
 
     def batches(self) -> Iterator[np.ndarray]:
-        """Yield the rows of every step."""
+        """Yield the rows of the training split that each step reads, of all epochs."""
         for epoch in range(self.epochs):
             yield from order(self.train, self.preset.batch_size, self.seed, epoch)
 
     def losses(self, batch: tuple[int, np.ndarray]) -> list[Tensor]:
-        """Compute the loss of a step, given its number and rows."""
+        """Compute the loss of a step as a list of one scalar, with dropout.
+
+        It puts the model into training mode, and calls ``check_in``, which may raise.
+
+        Args:
+            batch: Number of the step, from 0, and its rows.
+        """
         step, rows = batch
         self.calls.check_in()
         self.classifier.train()
@@ -246,7 +300,13 @@ class SeedTraining:
         return [self.kind.loss(logits.float(), labels, self.class_weights)]
 
     def dev_score(self) -> float:
-        """Compute the task's metric on the development split."""
+        """Compute the task's metric on the development split.
+
+        It leaves the model in evaluation mode.
+
+        Raises:
+            ArtifactError: If the outputs are not finite.
+        """
         assert self.dev.labels is not None, "dev is encoded with its labels"
         outputs = predict(self.classifier, self.dev, self.kind, self.precision, self.calls.check_in)
         predictions = self.kind.decode(outputs, self.dev.sizes)
@@ -254,40 +314,69 @@ class SeedTraining:
 
     @property
     def best_epoch(self) -> int:
-        """The first epoch with the best score, from 1, where every epoch is scored."""
-        return int(np.argmax(self.card.sign * np.array(self.dev_scores))) + 1
+        """The first epoch with the best dev score, from 1; it counts on a score of every epoch."""
+        higher_is_better = self.card.sign * np.array(self.dev_scores)
+        return int(np.argmax(higher_is_better)) + 1
 
     def _is_scored(self, epoch: int) -> bool:
         """Return whether the development split is predicted after an epoch."""
-        is_tested = self.preset.evaluate == "best" or epoch == self.epochs
-        return is_tested or self.calls.track is not None
+        may_be_tested = self.preset.evaluate == "best" or epoch == self.epochs
+        is_tracked = self.calls.track is not None
+        return may_be_tested or is_tracked
 
     def _track(self, numbers: dict[str, float], step: int) -> None:
+        """Hand numbers of a step, from 1, to the tracker, if there is one."""
         if self.calls.track is not None:
             self.calls.track(numbers, step)
 
     def _half_weights(self) -> HalfWeights | None:
-        # On a GPU small steps are bound by their launches, of which casts are up to a fifth.
+        """Return bfloat16 copies of the weights for the steps; None where they save no time."""
+        # A small step on a GPU takes as long as the launches of its kernels. Up to a fifth of these
+        # are the casts of autocast, which such copies save.
         saves_casts = self.precision.device.type == "cuda" and self.precision.name == "bf16"
-        return HalfWeights(self.classifier) if saves_casts else None
+        if not saves_casts:
+            return None
+        return HalfWeights(self.classifier)
 
 
 def two_rows(
     classifier: Classifier, split: EncodedSplit, device: torch.device
 ) -> Callable[[], Tensor]:
-    """Return a function that computes the logits of the longest and the shortest text of a split."""
+    """Return a function that computes the logits of the longest and the shortest text of a split.
+
+    The two are padded to one length, so the padding of the model is tried, too. They are one row if
+    the longest text is also the shortest.
+
+    Args:
+        classifier: The model, on the device.
+        split: The split.
+        device: Device of the inputs.
+    """
     rows = np.unique([split.lengths.argmax(), split.lengths.argmin()])
     inputs = split.batch(rows, device)
     return lambda: classifier(*inputs)
 
 
 def order(split: EncodedSplit, size: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """Return the rows of each step of an epoch; the same for all checkpoints with the same tokenizer."""
+    """Return the rows of each step of an epoch, shuffled, with texts of similar length in a step.
+
+    The rows are the same for all checkpoints that share a tokenizer.
+
+    Args:
+        split: The training split.
+        size: Rows per step.
+        seed: Seed of the run.
+        epoch: Number of the epoch, from 0.
+    """
     return batches_by_length(split.lengths, size, generator(seed, "finetune", "order", epoch))
 
 
 def passes_of(split: EncodedSplit) -> Iterator[np.ndarray]:
-    """Yield the rows of each forward pass of an evaluation, the longest first."""
+    """Yield the rows of each forward pass of an evaluation, the longest texts first.
+
+    Texts of similar length share a pass, so that little of it is padding. It has as many texts as
+    fit into :data:`EVALUATION_TOKENS` if each is padded to the longest, but at least one.
+    """
     lengths = split.lengths
     longest_first = np.argsort(-lengths, kind="stable")
     start = 0
@@ -306,14 +395,22 @@ def predict(
     precision: Precision,
     check_in: Callable[[], None] = lambda: None,
 ) -> np.ndarray:
-    """Predict probabilities or values, float32 of shape (units, outputs), in the order of the split; 0 if truncated.
+    """Predict the probabilities or values of all units of a split, without a gradient.
+
+    It leaves the model in evaluation mode.
 
     Args:
-        classifier: Returns logits of shape (units, outputs).
-        split: The examples.
-        kind: Converts logits to probabilities or values.
+        classifier: The model, which returns logits of shape (units, outputs).
+        split: The examples; their labels are not used.
+        kind: Kind of the labels, which converts logits to probabilities or values.
         precision: Device and number format.
-        check_in: Called before every batch.
+        check_in: Function that is called before every forward pass; it may raise.
+
+    Returns:
+        float32 of shape (units, outputs), in the order of the split; 0 for words that are cut off.
+
+    Raises:
+        ArtifactError: If an output is not finite.
     """
     classifier.eval()
     outputs = np.zeros((int(split.sizes.sum()), len(kind.outputs)), dtype=np.float32)

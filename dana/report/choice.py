@@ -1,4 +1,8 @@
-"""Say which model a run ends in, and why, by what its last step ``final`` wrote."""
+"""Say which model a run ended in, and why.
+
+The input is the content of ``choice.json``, which the step ``final`` of a run writes
+(:mod:`dana.stages.final`).
+"""
 
 from typing import Any
 
@@ -7,41 +11,63 @@ import pandas as pd
 from dana.report.page import Section, Table, decimals, number, text_columns
 from dana.report.tables import metric_name
 
+# Names of candidates by the first word of their kind; {} stands for the model.
 FORMS = {
     "tfidf": "TF-IDF with a linear model",
     "vectors": "sentence vectors of {} with a linear model",
     "finetuned": "{}, fine-tuned",
 }
 
+ERRORS = ("mse", "mae")  # metrics of which lower is better
+
 
 def candidate_name(kind: str) -> str:
-    """Name a candidate in words, by its kind: ``tfidf``, ``vectors-base``, ``contrastive-dana``."""
+    """Name a candidate in words.
+
+    Args:
+        kind: Kind of the candidate, as :mod:`dana.stages.final_steps` names it: ``tfidf``, or how a
+            model is used, and the arm that it is of: ``vectors-base``, ``finetuned-dana``. A way of
+            fine-tuning that is not in :data:`FORMS` stands for itself: ``contrastive-dana``.
+    """
     form, _, arm = kind.partition("-")
-    model = "the model as it was" if arm == "base" else "the adapted model"
-    return FORMS.get(form, f"{{}}, fine-tuned ({form})").format(model)
+    model = "the adapted model"
+    if arm == "base":
+        model = "the model as it was"
+    if form not in FORMS:
+        return f"{model}, fine-tuned ({form})"
+    return FORMS[form].format(model)
 
 
 def choice_note(choice: dict[str, Any], folder: str) -> str:
-    """Say in a few words which model the run ended in, why, and what to expect of it.
+    """Say in two sentences which model the run ended in, why, and what score to expect of it.
 
     Args:
         choice: Content of ``choice.json``.
         folder: Name of the run's folder.
     """
-    interval = ""
-    if choice["low"] is not None:
-        ends = f"{number(choice['low'])} to {number(choice['high'])}"
-        interval = f" (95 % interval {ends})"
+    count = len(choice["candidates"])
+    rank = "the only candidate"
+    if count > 1:
+        # The margin of dana.finetuning.choice, which chooses: of errors it depends on the labels.
+        margin = "within a small margin" if choice["metric"] in ERRORS else "within .005"
+        rank = f"the best of {count} candidates (of those {margin} the cheapest)"
     expected = f"expect {number(choice['expected'])} {metric_name(choice['metric'])}"
-    return (
-        f"The model in {folder}/model is {candidate_name(choice['choice'])}, the best of "
-        f"{len(choice['candidates'])} candidates (of those within .005 the cheapest). On new texts "
-        f"{expected}{interval}, corrected for having chosen."
-    )
+    if choice["low"] is None:
+        basis = ", uncorrected for the choice: too few texts for an interval"
+    else:
+        ends = f"{number(choice['low'])} to {number(choice['high'])}"
+        basis = f" (95 % interval {ends}), corrected for having chosen"
+    name = candidate_name(choice["choice"])
+    return f"The model in {folder}/model is {name}, {rank}. On new texts {expected}{basis}."
 
 
 def choice_section(choice: dict[str, Any], folder: str) -> Section:
-    """Tabulate the candidates and their scores, the chosen one in bold."""
+    """Return the section with a table of the candidates and their scores, the chosen one in bold.
+
+    Args:
+        choice: Content of ``choice.json``.
+        folder: Name of the run's folder.
+    """
     frame = pd.DataFrame(choice["candidates"])
     frame.insert(0, "candidate", [candidate_name(kind) for kind in frame["kind"]])
     caption = (
@@ -54,5 +80,6 @@ def choice_section(choice: dict[str, Any], folder: str) -> Section:
     answer = f"dana predict {folder} NEW.csv labels new texts with it."
     waiting = int(choice["waiting"])
     if waiting:
-        answer += f" {waiting} candidates are not tested yet; the best of all replaces it then."
+        noun = "candidate is" if waiting == 1 else "candidates are"
+        answer += f" {waiting} {noun} not tested yet; the best of all replaces it then."
     return Section("Which model did the run end in?", answer, tables=(table,))

@@ -481,7 +481,10 @@ def difference_table(comparisons: Sequence[ArmComparison]) -> Table | None:
 
 def _collapsed_models(row: Any) -> str:
     """Format how many models of two arms collapsed; an en dash if the two are not compared."""
-    return f"{row.collapsed} of {2 * row.models}" if row.n else "–"
+    if not row.n:
+        return "–"
+    models = row.models if row.is_baseline else 2 * row.models
+    return f"{row.collapsed} of {models}"
 
 
 def _if_measured(column: Column) -> Column:

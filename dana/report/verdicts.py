@@ -28,10 +28,10 @@ RIVALS = ("base", "random")
 ADAPTATION = "adaptation"
 FOLD = "fold"
 SEED = "seed"
-# Larger numbers of units and of texts are not computed.
+# Where only so many units or texts, or more, would decide a question, their number is not given.
 MOST_UNITS = 1000
 MOST_TEXTS = 1_000_000
-FUTILE = 0.1  # chance of deciding at the planned end, below which going on is futile
+FUTILE = 0.1  # a smaller chance of deciding at the planned end is not worth going on for
 
 
 @dataclass(frozen=True)
@@ -43,40 +43,46 @@ class ArmComparison:
         metric: Metric of the first arm.
         arm: The first arm.
         other: The arm that it is compared with.
-        asked: True for a question of the report; other rows get no verdict.
+        asked: True for a question of the report. No other row is judged.
         n: Number of units; 0 if the two are not compared.
         arm_score: Mean score of the first arm.
         other_score: Mean score of the other.
         is_baseline: True if the other is the best baseline of the task.
-        unit: What the difference varies over beside texts: ``adaptation``, ``fold``, or ``seed`` of
-            one adaptation.
-        one_adaptation: True if an arm was adapted, once: nothing says how another adaptation would
-            do.
-        models: Number of fine-tuned models of each arm.
+        unit: What the difference varies over beside texts: ``adaptation``, ``fold``, or ``seed`` if
+            neither arm was adapted more than once.
+        one_adaptation: True if an arm was adapted just once, so that nothing says how another
+            adaptation would do. It is False with folds.
+        models: Number of fine-tuned models of the first arm. The other has as many, or none if it
+            is a baseline.
         texts: Number of test texts.
         mean: Mean difference, arm minus other.
         error: Standard error of the mean over units and texts.
         low: Lower end of the 95 % interval.
         high: Upper end of the interval.
-        unit_std: Standard deviation between units, without that of the fine-tunings within.
-        seed_std: Standard deviation between fine-tunings of a unit.
+        unit_std: Standard deviation between units that is not due to their fine-tunings.
+        seed_std: Standard deviation between the fine-tunings of a unit.
         text_std: Standard deviation between test sets of this size.
         unit_share: Share of the squared error that is due to the units.
-        seed_share: Share that is due to the fine-tunings within units.
-        text_share: Share that is due to the test texts.
-        detectable: Smallest difference that as many units and texts decide with a power of 80 %.
-        p: p of the two-level t test.
+        seed_share: Share of the squared error that is due to the fine-tunings within units.
+        text_share: Share of the squared error that is due to the test texts.
+        detectable: Smallest difference that as many units and texts decide with a power of 80 %, as
+            if it were the only question; at Holm's strictest level if the reasons name it.
+        p: p of the two-level t test; 1 if fine-tuned models have a single unit, which decides
+            nothing.
         p_holm: p after Holm over the questions of the report; NaN for other rows.
         verdict: ``better``, ``worse``, ``undecided``, ``not compared`` or ``not asked``.
-        reasons: Why the question is undecided and what would decide it; empty with a verdict.
+        reasons: Why the question is undecided and what would decide it, or why the two are not
+            compared; empty with any other verdict.
         collapsed_models: Number of collapsed models of both arms.
-        units_needed: Units that would decide with a power of 80 %; NaN if unknown or if no number
-            would.
-        texts_needed: Test texts that would decide it; NaN likewise.
-        horizon: Units planned of a run that may stop early; 0 of others.
-        level: Largest p of this look alone that decides, by Holm's first step.
-        chance: Chance that the planned rest of the run decides, if the difference is as measured;
-            NaN without a rest.
+        units_needed: Number of units that would decide with a power of 80 %; NaN if it is not
+            known, or if no number below :data:`MOST_UNITS` would.
+        texts_needed: Number of test texts that would decide with a power of 80 %; NaN if it is not
+            known, or if no number below :data:`MOST_TEXTS` would.
+        horizon: Number of units that are planned, if the run may stop early; else 0.
+        level: Largest p, of this look as if it were the only one, that decides at Holm's strictest
+            level; NaN if the run has no looks.
+        chance: Chance that the rest of the run decides, if the true difference is as measured; NaN
+            if no rest is planned.
     """
 
     task: str
@@ -116,7 +122,7 @@ class ArmComparison:
 
     @property
     def basis(self) -> str:
-        """What was averaged, in words: "5 folds", "8 seeds of this one adaptation"."""
+        """What the difference was averaged over: "5 folds", "8 seeds of this one adaptation"."""
         plural = "" if self.n == 1 else "s"
         words = f"{self.n} {self.unit}{plural}"
         if self.one_adaptation and self.unit != ADAPTATION:
@@ -124,10 +130,15 @@ class ArmComparison:
         return words
 
     @property
-    def remedy(self) -> str:
-        """Name that of which more would lower the error most: adaptations, folds, texts or fine-tunings.
+    def models_of_both(self) -> int:
+        """Number of fine-tuned models of both arms; a baseline has none."""
+        return self.models if self.is_baseline else 2 * self.models
 
-        If only one adaptation is known, these are adaptations, never fine-tunings.
+    @property
+    def remedy(self) -> str:
+        """What to have more of, to lower the error most: adaptations, folds, seeds, texts or fine-tunings.
+
+        If only one adaptation is known, it is adaptations: more fine-tunings say nothing of others.
         """
         if self.one_adaptation:
             return f"{ADAPTATION}s"
@@ -145,7 +156,8 @@ class ArmComparison:
 def main_arms(arms: Iterable[str]) -> list[str]:
     """Return the arms that a report is about.
 
-    These are dana (or else adapted) and every NAME+dana; without any, all arms but the controls.
+    These are ``dana``, or ``adapted`` if there is no ``dana``, and every ``NAME+dana``. If there is
+    none of them, these are all arms but the controls.
     """
     names = list(arms)
     ours = [arm for arm in names if arm.endswith("+dana")]
@@ -159,9 +171,9 @@ def main_arms(arms: Iterable[str]) -> list[str]:
 
 
 def rivals_of(arm: str) -> tuple[str, ...]:
-    """Return the controls that an arm must beat: base and random.
+    """Return the names of the arms that an arm must beat.
 
-    The arm NAME+dana must beat NAME+random and NAME alone.
+    These are ``base`` and ``random``, or of ``NAME+dana`` they are ``NAME+random`` and ``NAME``.
     """
     plain_arm = arm.removesuffix("+dana")
     if plain_arm == arm:
@@ -170,10 +182,14 @@ def rivals_of(arm: str) -> tuple[str, ...]:
 
 
 def questions(arms: Sequence[str]) -> list[tuple[str, str]]:
-    """List the questions of a task as pairs of arms.
+    """List the questions of a task as pairs of arms: one of ours, and one to compare it with.
 
-    Our arms are compared with their controls; without these with all others; and without others
-    the first of ours with each of the rest. If all arms are controls, each is compared with base.
+    Ours are those of :func:`main_arms`. Each is compared with its rivals. If no rival was run, each
+    is compared with every other arm. If all arms are ours, the first is compared with each of the
+    rest. If all arms are controls, each is compared with ``base``.
+
+    Args:
+        arms: Names of the arms that were run.
     """
     ours = main_arms(arms)
     if not ours:
@@ -188,24 +204,29 @@ def questions(arms: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _pairs_with(control: str, arms: Sequence[str]) -> list[tuple[str, str]]:
-    """Pair every other arm with a control; none if the control is not among the arms."""
+    """Pair every other arm with a control; return no pair if the control is not among the arms."""
     if control not in arms:
         return []
     return [(arm, control) for arm in arms if arm != control]
 
 
 def contrasts(arms: Sequence[str]) -> list[tuple[str, str]]:
-    """List the pairs of arms to show.
+    """List the pairs of arms to show, each once.
 
-    These are the questions, every arm with base, every selection with random text, and the first of
-    our arms with all others.
+    These are the questions; every arm with ``base``; every arm that is no control with ``random``;
+    and the first of our arms with all others.
+
+    Args:
+        arms: Names of the arms that were run, in the order of the report.
     """
+    # A report has the controls first and our arms last; the pairs of our arms are shown first.
     last_first = list(reversed(arms))
     pairs = [*questions(arms), *_pairs_with("base", last_first)]
     if "random" in arms:
         pairs += [(arm, "random") for arm in last_first if not is_control(arm)]
-    for our_arm in main_arms(arms)[:1]:
-        pairs += [(our_arm, arm) for arm in last_first if arm != our_arm]
+    ours = main_arms(arms)
+    if ours:
+        pairs += [(ours[0], arm) for arm in last_first if arm != ours[0]]
     return list(dict.fromkeys(pairs))
 
 
@@ -213,6 +234,7 @@ def best_baseline(baselines: Iterable[ArmResult], task: str) -> ArmResult | None
     """Return the baseline of a task with the best score; None without baselines."""
 
     def goodness(baseline: ArmResult) -> float:
+        """Return the score, or the negative one where lower is better."""
         sign = 1 if baseline.direction == "higher" else -1
         return sign * baseline.estimate.mean
 
@@ -229,20 +251,25 @@ def compare_arms(
 
     Args:
         results: Results of the arms.
-        baselines: Simple models; the arms that a report is about must beat the best of each task.
+        baselines: Results of simple models; the arms that a report is about must beat the best of
+            each task.
+
+    Returns:
+        A row for every pair of arms that is asked or shown, task by task, the questions first.
     """
     measured: list[tuple[ArmComparison, ArmResult, ArmResult]] = []
     for task in dict.fromkeys(result.task for result in results):
         arms = {result.arm: result for result in results if result.task == task}
         measured += _measure_task(arms, best_baseline(baselines, task))
-    p_values = statistics.holm([row.p for row, _, _ in measured if _is_tested(row)])
-    count = len(p_values)
-    open_count = sum(p > ALPHA for p in p_values)
-    adjusted = iter(p_values)
+    tested_places = [place for place, (row, _, _) in enumerate(measured) if _is_tested(row)]
+    adjusted = statistics.holm([measured[place][0].p for place in tested_places])
+    p_holm_of_place = dict(zip(tested_places, adjusted, strict=True))
+    count = len(adjusted)
+    open_count = sum(p > ALPHA for p in adjusted)
     rows = []
-    for row, result, other in measured:
-        if _is_tested(row):
-            row = replace(row, p_holm=next(adjusted))
+    for place, (row, result, other) in enumerate(measured):
+        if place in p_holm_of_place:
+            row = replace(row, p_holm=p_holm_of_place[place])
             row = _judge(row, result, other, count, open_count)
         rows.append(row)
     return rows
@@ -253,18 +280,23 @@ def _measure_task(
 ) -> list[tuple[ArmComparison, ArmResult, ArmResult]]:
     """Measure every pair of arms of a task that is asked or shown, without a verdict.
 
+    Args:
+        arms: Result of each arm by its name.
+        baseline: The best baseline of the task; None without one.
+
     Returns:
-        Each comparison with the results of its two arms.
+        Each comparison with the results of its two arms, the questions first.
     """
+    results = dict(arms)
     asked = questions(list(arms))
     shown = contrasts(list(arms))
     if baseline is not None:
-        asked = asked + [(arm, baseline.arm) for arm in main_arms(arms)]
-        arms = {**arms, baseline.arm: baseline}
+        asked += [(arm, baseline.arm) for arm in main_arms(arms)]
+        results[baseline.arm] = baseline
     measured = []
     for pair in dict.fromkeys([*asked, *shown]):
-        result = arms[pair[0]]
-        other = arms[pair[1]]
+        result = results[pair[0]]
+        other = results[pair[1]]
         row = replace(measure_pair(result, other), asked=pair in asked)
         measured.append((row, result, other))
     return measured
@@ -278,13 +310,17 @@ def _is_tested(row: ArmComparison) -> bool:
 def reason_to_stop(rows: Iterable[ArmComparison]) -> str:
     """Say why a run may stop before its planned end; empty if it goes on.
 
-    It stops if each question is decided, or would be decided at the planned end with a chance below
-    :data:`FUTILE`.
+    It stops if every question that can be answered is decided, or has a chance below :data:`FUTILE`
+    to be decided at the planned end.
+
+    Args:
+        rows: Rows of :func:`compare_arms`.
     """
     tested = [row for row in rows if _is_tested(row)]
     chances = [row.chance for row in tested if row.verdict == UNDECIDED]
-    # No comparison with NaN is true, so an unknown chance keeps the run going.
-    if not tested or not all(chance < FUTILE for chance in chances):
+    # NaN is not below any number, so an unknown chance keeps the run going.
+    is_futile = all(chance < FUTILE for chance in chances)
+    if not tested or not is_futile:
         return ""
     decisions = f"{len(tested) - len(chances)} of {len(tested)} questions are decided"
     if not chances:
@@ -296,20 +332,28 @@ def reason_to_stop(rows: Iterable[ArmComparison]) -> str:
 
 
 def difference(result: ArmResult, other: ArmResult) -> TwoLevel:
-    """Estimate the difference of two arms that compare: of the same units, seeds and texts."""
-    differences = result.influences - other.influences
+    """Estimate the mean difference of two arms, first minus other, with its uncertainty.
+
+    Args:
+        result: Result of the first arm.
+        other: Result of the other, which has the same seeds and test texts (:meth:`ArmResult.unlike`
+            lists nothing). A baseline has one model, with which each of the first arm is compared.
+    """
+    differences = result.influences - other.influences  # of shape (models, texts)
     folds = result.predictions.folds
     adaptations = max(result.adaptations, other.adaptations)
     if adaptations > 1:
-        return replace(two_level(differences, adaptations, folds), horizon=result.horizon)
-    # Without a planned end: a run looks at its results after adaptations alone.
+        estimate = two_level(differences, adaptations, folds)
+        return replace(estimate, horizon=result.horizon)
+    # The seeds are the units. It has no horizon, as a run stops early only after an adaptation.
     return two_level(differences, len(differences), folds)
 
 
 def measure_pair(result: ArmResult, other: ArmResult) -> ArmComparison:
-    """Measure the difference of two arms without a verdict.
+    """Measure the difference of two arms, first minus other, without a verdict on it.
 
-    If they cannot be compared, the row gives the reasons.
+    If they cannot be compared, the row has the verdict ``not compared`` and the reasons. With one
+    unit alone it has no error, interval or shares.
     """
     row = ArmComparison(
         result.task,
@@ -323,102 +367,146 @@ def measure_pair(result: ArmResult, other: ArmResult) -> ArmComparison:
     unlike = result.unlike(other)
     if unlike:
         return replace(row, verdict=INCOMPARABLE, reasons="; ".join(unlike))
-    both = difference(result, other)
+    estimate = difference(result, other)
     unit = SEED
-    if both.nested:
+    if estimate.nested:
         unit = FOLD
     elif max(result.adaptations, other.adaptations) > 1:
         unit = ADAPTATION
     is_adapted = bool(result.lineage.parent or other.lineage.parent)
     row = replace(
         row,
-        n=both.units,
+        n=estimate.units,
         unit=unit,
         one_adaptation=unit == SEED and is_adapted,
         models=len(result.scores),
-        texts=both.texts,
-        mean=both.mean,
+        texts=estimate.texts,
+        mean=estimate.mean,
         collapsed_models=len(result.collapsed_seeds) + len(other.collapsed_seeds),
-        horizon=both.horizon,
+        horizon=estimate.horizon,
     )
-    if both.units < 2:
-        return replace(row, p=1.0)
-    low, high = both.interval
-    unit_share, seed_share, text_share = both.shares
+    if estimate.units < 2:
+        return replace(row, p=1.0)  # one unit decides nothing, but Holm counts the question
+    low, high = estimate.interval
+    unit_share, seed_share, text_share = estimate.shares
     return replace(
         row,
-        error=both.error,
+        error=estimate.error,
         low=low,
         high=high,
-        unit_std=both.unit_std,
-        seed_std=both.seed_std,
-        text_std=math.sqrt(both.by_text),
+        unit_std=estimate.unit_std,
+        seed_std=estimate.seed_std,
+        text_std=math.sqrt(estimate.by_text),
         unit_share=unit_share,
         seed_share=seed_share,
         text_share=text_share,
-        detectable=both.detectable(),
-        p=both.p,
+        detectable=estimate.detectable(),
+        p=estimate.p,
     )
 
 
 def _judge(
     row: ArmComparison, result: ArmResult, other: ArmResult, count: int, open_count: int
 ) -> ArmComparison:
-    """Add the verdict to a row, or every reason why the question is undecided.
+    """Add the verdict to the row of a question; if it is undecided, also why, and what would decide it.
+
+    In a run that may stop early, it adds the level of this look and the chance of the rest, too.
 
     Args:
-        row: The row.
+        row: The row, with p after Holm.
         result: Result of its first arm.
         other: Result of its other arm.
         count: Number of questions of the report.
         open_count: Number of those that p does not decide.
     """
-    both = difference(result, other)
+    estimate = difference(result, other)
     if row.horizon:
-        row = replace(row, level=both.level(count))
-    if row.n < row.horizon:
-        chance = 0.0 if row.collapsed_models else both.chance(max(open_count, 1))
-        row = replace(row, chance=chance)
+        row = _with_look(row, estimate, count, open_count)
+    reasons = _reasons_against(row, count)
+    if not reasons:
+        sign = 1 if result.direction == "higher" else -1
+        is_gain = sign * row.mean > 0
+        return replace(row, verdict=BETTER if is_gain else WORSE)
+    row = replace(row, verdict=UNDECIDED)
+    has_difference = row.mean != 0  # no number of texts decides a difference of 0
+    if row.n > 1 and has_difference and not row.collapsed_models:
+        row = _with_needs(row, estimate, count)
+        reasons += _plan(row)
+    return replace(row, reasons="; ".join(reasons))
+
+
+def _with_look(
+    row: ArmComparison, estimate: TwoLevel, count: int, open_count: int
+) -> ArmComparison:
+    """Add the level of this look to a row, and the chance that the rest of the run decides.
+
+    Args:
+        row: The row of a run that may stop early.
+        estimate: Its difference.
+        count: Number of questions of the report.
+        open_count: Number of those that p does not decide.
+    """
+    row = replace(row, level=estimate.level(count))
+    if row.n >= row.horizon:
+        return row  # no rest is planned
+    if row.collapsed_models:
+        return replace(row, chance=0.0)  # they stay, and no p decides beside them
+    # Holm's strictest level for the questions that are open. This one may be decided, and none open.
+    chance = estimate.chance(max(open_count, 1))
+    return replace(row, chance=chance)
+
+
+def _reasons_against(row: ArmComparison, count: int) -> list[str]:
+    """List why a question is undecided; empty if it is decided.
+
+    Args:
+        row: The row, with p after Holm.
+        count: Number of questions of the report.
+    """
     reasons = []
     if row.collapsed_models:
-        reasons.append(f"{row.collapsed_models} of {2 * row.models} models collapsed")
+        reasons.append(f"{row.collapsed_models} of {row.models_of_both} models collapsed")
     if row.n < 2:
         reasons.append(f"one {row.unit} says nothing about others")
     elif row.p_holm > ALPHA:
         adjusted = f", adjusted for {count} questions," if count > 1 else ""
         reasons.append(f"p = {row.p_holm:.2g}{adjusted} is above {ALPHA}")
-    if not reasons:
-        sign = 1 if result.direction == "higher" else -1
-        return replace(row, verdict=BETTER if sign * row.mean > 0 else WORSE)
-    row = replace(row, verdict=UNDECIDED)
-    if row.n > 1 and row.mean and not row.collapsed_models:
-        row = _with_needs(row, both, count)
-        reasons += _plan(row)
-    return replace(row, reasons="; ".join(reasons))
+    return reasons
 
 
-def _with_needs(row: ArmComparison, both: TwoLevel, count: int) -> ArmComparison:
-    """Add how small a difference shows, and how many units, or texts, would decide the question."""
-    units = math.nan
-    # Folds are a choice, and more seeds would still tell of one adaptation.
+def _with_needs(row: ArmComparison, estimate: TwoLevel, count: int) -> ArmComparison:
+    """Add to an undecided row which difference would show, and how many units or texts would decide it.
+
+    Args:
+        row: The row.
+        estimate: Its difference.
+        count: Number of questions of the report.
+    """
+
+    def with_units(units: int) -> TwoLevel:
+        return estimate.at(units, estimate.texts)
+
+    def with_texts(texts: int) -> TwoLevel:
+        return estimate.at(estimate.units, texts)
+
+    units_needed = math.nan
+    # More folds are no more data, and more seeds would still be seeds of one adaptation.
     if row.unit != FOLD and not row.one_adaptation:
-        units = _first(
-            range(both.units + 1, MOST_UNITS),
-            lambda units: both.at(units, both.texts),
-            both.mean,
-            count,
-        )
-    texts = _first(
-        range(both.texts + 1, MOST_TEXTS),
-        lambda texts: both.at(both.units, texts),
-        both.mean,
-        count,
+        more_units = range(estimate.units + 1, MOST_UNITS)
+        units_needed = _first(more_units, with_units, estimate.mean, count)
+    more_texts = range(estimate.texts + 1, MOST_TEXTS)
+    texts_needed = _first(more_texts, with_texts, estimate.mean, count)
+    return replace(
+        row,
+        detectable=estimate.detectable(count),
+        units_needed=units_needed,
+        texts_needed=texts_needed,
     )
-    return replace(row, detectable=both.detectable(count), units_needed=units, texts_needed=texts)
 
 
 def _plan(row: ArmComparison) -> list[str]:
-    """Say what would decide an undecided question."""
+    """Say what would decide an undecided question, by the numbers of :func:`_with_needs`."""
+    # "Four of five" is POWER of dana.core.statistics.
     plan = [f"a difference of {row.detectable:.2g} would show in four of five reruns"]
     needs = []
     if not math.isnan(row.units_needed):
@@ -434,23 +522,25 @@ def _plan(row: ArmComparison) -> list[str]:
 
 
 def _first(
-    numbers: range, result_with: Callable[[int], TwoLevel], mean: float, count: int
+    numbers: range, estimate_at: Callable[[int], TwoLevel], mean: float, count: int
 ) -> float:
-    """Find the first number at which a true difference as large as the mean would be decided.
+    """Return the first number at which a true difference as large as the mean would be decided.
 
     Args:
         numbers: Numbers of units or of texts, ascending.
-        result_with: Function that estimates the difference with so many of them.
+        estimate_at: Function from such a number to the estimate with so many of them.
         mean: The difference.
         count: Number of questions of the report.
 
     Returns:
-        The number; NaN if none would decide.
+        The number; NaN if none of them would decide.
     """
 
-    # The detectable difference falls with the numbers; bisect needs values that rise.
+    # The detectable difference falls as the numbers rise, but bisect needs values that rise.
     def negative_detectable(number: int) -> float:
-        return -result_with(number).detectable(count)
+        return -estimate_at(number).detectable(count)
 
     index = bisect_left(numbers, -abs(mean), key=negative_detectable)
-    return numbers[index] if index < len(numbers) else math.nan
+    if index == len(numbers):
+        return math.nan
+    return numbers[index]

@@ -35,12 +35,22 @@ from dana.selectors.build import create_selector
 log = get_logger(__name__)
 
 MIN_TARGET_UNITS = 20
-MOST_COMPARED = 500_000  # pool units, about, that held-out target text is compared with
+MOST_COMPARED = 500_000  # about so many pool units are compared with held-out target text
 SAMPLES = f"{META_DIR}/samples.json"
 
 
 def build_selector(selector: str, detector: str, selection: Selection) -> Selector:
-    """Create the selector of a spec, in the context of a selection and its detector."""
+    """Create a selector.
+
+    Args:
+        selector: Spec of the selector.
+        detector: Spec of the detector, for a selector that has one.
+        selection: Settings of the run that selectors share.
+
+    Raises:
+        PluginError: If no selector has this name.
+        ConfigError: If a parameter of a spec is unknown or out of range.
+    """
     return create_selector(selector, selection.context(detector))
 
 
@@ -60,7 +70,8 @@ class Scoring(ShardedTable):
             :func:`dana.scoring.saved_selector.load_selector`).
         spec: Spec of the selector; None if it was built in Python, so that the saved selector has
             no description.
-        allowed: Whether scores are written that rank held-out target text below chance.
+        allowed: True if scores that rank held-out target text below chance are only warned of,
+            and not refused.
     """
 
     target: TargetText
@@ -93,10 +104,15 @@ class Scoring(ShardedTable):
         return score_table(units, model, self.selection.min_words)
 
     def fit(self, draft: Draft) -> None:
-        """Fit the selector on the task and score the held-out target text.
+        """Fit the selector on the target text, and write what comes of it into a draft.
+
+        The folder gets the fitted selector, the scores of the held-out target text and the ids of
+        the pool units that were fitted on. The manifest gets the numbers of units, the seeds of the
+        samples of the pool, and the selector's own notes.
 
         Raises:
-            DataError: If the task has fewer than 20 units.
+            DataError: If the target text has fewer than 20 units, or a sample of the pool is empty.
+            PluginError: If the selector fails, or does not return one finite score per unit.
         """
         target = self.target.units(self.selection)
         if len(target) < MIN_TARGET_UNITS:
@@ -104,27 +120,28 @@ class Scoring(ShardedTable):
                 f"the target text has {len(target)} units; "
                 f"scoring needs at least {MIN_TARGET_UNITS}"
             )
-        requests = {}
+        seeds: dict[str, int] = {}
+        requests: dict[str, tuple[int, int]] = {}  # seed and size of each sample
         for name, size in self.selector.samples(len(target)).items():
-            requests[name] = (derive_seed(self.selection.seed, "general", name), size)
+            seeds[name] = derive_seed(self.selection.seed, "general", name)
+            requests[name] = (seeds[name], size)
         samples: dict[str, Units] = {}
-        pool_units = None
+        pool_units = None  # the units of the pool are counted only while samples are drawn
         if requests:
             pool_units, samples = self.draw_samples(requests, self.selector.runs())
         model = self._fit_selector(target, samples)
         model.save(draft.path / LEARNED)
         if self.spec is not None:
             describe(draft.path / LEARNED, self.spec, self.selector, self.selection)
-        tables = [SCORES.empty_table()]
-        for units in self.target.held_out_units(self.selection):
-            tables.append(score_table(units, model, self.selection.min_words))
-        held_out = fill_short(pa.concat_tables(tables), largest_score(tables))
+        held_out = self._held_out_scores(model)
         pq.write_table(held_out, draft.path / HELD_OUT_TARGET, compression="zstd")
-        write_json(draft.path / SAMPLES, {name: sample.ids for name, sample in samples.items()})
-        draft.seeds |= {name: seed for name, (seed, _) in requests.items()}
+        sample_ids = {name: sample.ids for name, sample in samples.items()}
+        write_json(draft.path / SAMPLES, sample_ids)
+        draft.seeds |= seeds
+        sample_sizes = {name: len(sample) for name, sample in samples.items()}
         draft.counts = {
             "target_units": len(target),
-            "pool_samples": {name: len(sample) for name, sample in samples.items()},
+            "pool_samples": sample_sizes,
             "held_out_target_units": held_out.num_rows,
         }
         if pool_units is not None:
@@ -132,22 +149,52 @@ class Scoring(ShardedTable):
         draft.notes |= getattr(model, "notes", {})
 
     def _fit_selector(self, target: Units, samples: Mapping[str, Units]) -> FittedSelector:
-        """Fit the selector, with a progress bar that its encoder advances."""
+        """Fit the selector and return it; its encoder advances a progress bar.
+
+        Raises:
+            DataError: If a sample is empty.
+            PluginError: If the selector fails.
+        """
         total = len(target) + sum(len(sample) for sample in samples.values())
-        blame = plugin_errors("selector", type(self.selector).__name__, self.selector)
-        with progress(what="fitting", unit="units", total=total) as bar, report_ticks(bar), blame:
+        errors_of_selector = plugin_errors("selector", type(self.selector).__name__, self.selector)
+        with (
+            progress(what="fitting", unit="units", total=total) as bar,
+            report_ticks(bar),
+            errors_of_selector,
+        ):
             model: FittedSelector = self.selector.fit(target, samples, self.selection.seed)
+            # A selector without an encoder has not advanced the bar.
             bar.update(total - bar.n)
         return model
 
+    def _held_out_scores(self, model: FittedSelector) -> pa.Table:
+        """Return the scores of the held-out target units, :data:`dana.core.schemas.SCORES`.
+
+        Short units have the largest score of the others.
+        """
+        tables = [SCORES.empty_table()]
+        for units in self.target.held_out_units(self.selection):
+            tables.append(score_table(units, model, self.selection.min_words))
+        return fill_short(pa.concat_tables(tables), largest_score(tables))
+
     def join(self, draft: Draft, fitted: Artifact, shards: Iterator[pa.Table]) -> int:
         pool_shards = shards_of(self.pool.artifact.path)
+        # Short units get the largest score of the whole pool, so all shards are read before the
+        # first one is written.
         largest = largest_score(self.shard_folder.tables(pool_shards, ["score", "short"]))
         units = write_scores(draft, fitted, shards, largest)
         check_scores(self.folder, draft.notes, self.allowed)
         return units
 
     def _merge(self) -> Artifact:
+        """Do as :meth:`ShardedTable._merge`, and check the scores of a finished table, too.
+
+        Such a table is only opened, so that :meth:`join`, which checks new scores, is not called.
+
+        Raises:
+            DataError: If the scores rank held-out target text below chance.
+            ArtifactError: See :meth:`ShardedTable._merge`.
+        """
         if self.is_done:
             check_scores(self.folder, read_manifest(self.folder), self.allowed)
         return super()._merge()
@@ -156,19 +203,23 @@ class Scoring(ShardedTable):
 class ScoreSummary:
     """Mean and deviation of a pool's scores, the number of its short units, and a sample.
 
-    Short units count neither in the mean nor in the deviation. Shards come in pool order.
+    It is filled while the shards of the pool pass through :meth:`gather`, in pool order.
+
+    Attributes:
+        moments: Mean and deviation of the scores, without those of short units.
+        short: Number of short units.
     """
 
     def __init__(self) -> None:
         self.moments = Moments()
         self.short = 0
-        self._sample: list[pa.Table] = []
+        self._sample: list[pa.Table] = []  # every `_step`-th shard
         self._step = 1
-        self._count = 0
+        self._count = 0  # of shards so far
 
     def gather(self, shards: Iterable[pa.Table]) -> Iterator[pa.Table]:
         """Yield the shards as they are, and take note of their scores."""
-        # In pool order, so that sums round alike whichever process scored a shard.
+        # The shards come in pool order, so that sums round alike whichever process scored one.
         for shard in shards:
             scores = shard["score"].to_numpy()
             short = shard["short"].to_numpy()
@@ -179,20 +230,31 @@ class ScoreSummary:
             if self._count % self._step == 0:
                 self._sample.append(shard)
             self._count += 1
-            if sum(len(table) for table in self._sample) > MOST_COMPARED:
+            sampled_units = sum(len(table) for table in self._sample)
+            # The number of shards is not known before the last one. A sample that gets too large is
+            # thinned: every second of its shards stays, and half as many are taken from now on, so
+            # that the shards of the sample always have equal distances.
+            if sampled_units > MOST_COMPARED:
                 self._sample = self._sample[::2]
                 self._step *= 2
             yield shard
 
     def sample(self) -> pa.Table:
-        """Return the scores of about :data:`MOST_COMPARED` units or fewer, in whole shards."""
+        """Return the scores of whole shards, of :data:`MOST_COMPARED` units or fewer.
+
+        There are more only if a single shard has more.
+        """
         return pa.concat_tables([SCORES.empty_table(), *self._sample])
 
 
 def write_scores(
     draft: Draft, fit: Artifact, shards: Iterable[pa.Table], largest: float | None
 ) -> int:
-    """Write scores into a draft, with the fitted selector and their mean and standard deviation.
+    """Write scores into a draft, with the fitted selector and what it was fitted on.
+
+    The manifest gets the number of short units, the mean and the standard deviation of the scores,
+    how they separate held-out target text from the pool, and the notes of the fit. The number of
+    short units is logged if there are any.
 
     Args:
         draft: Draft of a scores artifact.
@@ -228,16 +290,23 @@ def write_scores(
 def _against_chance(target: pa.Table, pool: pa.Table) -> dict[str, float]:
     """Compare the scores of held-out target text with those of pool text, without short units.
 
+    Args:
+        target: Scores of held-out target units, :data:`dana.core.schemas.SCORES`.
+        pool: Scores of pool units.
+
     Returns:
-        AUROC with its interval, and the rank correlation of pool units' scores and lengths, as
-        ``length``; empty if one of the two has no unit.
+        ``auroc``, ``auroc_low`` and ``auroc_high`` (:func:`auroc_interval`), and under ``length``
+        the rank correlation of the scores of pool units and their lengths in characters; empty if
+        the target text or the pool has no unit that is not short.
     """
     target = target.filter(pc.invert(target["short"]))
     pool = pool.filter(pc.invert(pool["short"]))
     if not len(target) or not len(pool):
         return {}
-    scores = (target["score"].to_numpy(), pool["score"].to_numpy())
+    pool_scores = pool["score"].to_numpy()
+    scores = (target["score"].to_numpy(), pool_scores)
     documents = (target["doc_id"].to_numpy(), pool["doc_id"].to_numpy())
+    separation = auroc_interval([scores], [documents])  # of a single fit
     lengths = pool["end"].to_numpy() - pool["start"].to_numpy()
-    correlation = rank_correlation(pool["score"].to_numpy(), lengths)
-    return {**auroc_interval([scores], [documents]), "length": correlation}
+    correlation = rank_correlation(pool_scores, lengths)
+    return {**separation, "length": correlation}

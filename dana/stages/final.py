@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -69,19 +69,37 @@ log = get_logger(__name__)
 
 MODEL = "model"
 POOL = "pool"
-POOL_DOCUMENTS = 1_000  # by which the unlike texts are told
+POOL_DOCUMENTS = 1_000  # about so many documents show the detector of a model what unlike text is
 ENCODER_NOTE = "dana.json"  # in the folder of an encoder: what it was made from
 FINETUNING_SEED = 0  # of the final model
+
+
+class TextResult(NamedTuple):
+    """What is known of one tested text: its label, and what a fit of a candidate predicted.
+
+    Attributes:
+        label: The label, as the task's kind of label represents it.
+        prediction: The predicted label.
+    """
+
+    label: Any
+    prediction: Any
+
+
+# The results of a fit, by fold (0 without folds) and id of a text.
+Fit = dict[tuple[int, str], TextResult]
 
 
 @dataclass(frozen=True)
 class Tested:
     """The texts that every candidate was tested on.
 
+    A candidate is named by its kind, such as ``vectors-base`` (:mod:`dana.stages.final_steps`).
+
     Attributes:
         labels: Labels of shape (texts,).
-        groups: Number of each text's group.
-        predictions: Labels of shape (fits, texts) of each candidate, by its kind.
+        groups: Number of each text's group, of shape (texts,), from 0.
+        predictions: For each candidate, labels of shape (fits, texts).
     """
 
     labels: np.ndarray
@@ -91,7 +109,7 @@ class Tested:
 
 @dataclass(frozen=True)
 class Ending:
-    """What the model at the end of a run is made from, whichever candidate wins.
+    """What the model at the end of a run is made from, besides the candidate that wins.
 
     Attributes:
         task: The task, with the names of fields that the settings override.
@@ -115,7 +133,14 @@ class Ending:
     base: str
 
     def of_winner(self, winner: Mapping[str, Any]) -> "Ending":
-        """Return the same with the settings of the winner, where it is fine-tuned in another way than the arms."""
+        """Return what the model is made from if this candidate wins.
+
+        Only the settings of fine-tuning may differ: a candidate with a ``method`` was fine-tuned by
+        another method than the models of the arms.
+
+        Args:
+            winner: The candidate (:func:`dana.stages.final_steps.with_final`).
+        """
         if "method" not in winner:
             return self
         return replace(self, settings=self.settings.by_method(winner["method"]))
@@ -124,14 +149,21 @@ class Ending:
     def texts(self) -> dict[str, list[Example]]:
         """The texts that the model may be fitted to, ``train`` and ``dev``.
 
-        With folds these are all labelled texts, else all but the test texts.
+        With folds these are all labelled texts, else all but the test texts. With ``max_train``,
+        ``train`` has at most so many.
         """
-        # A fold of this number has no text, so that none is left out.
-        splits = read_splits(self.task, self.data, self.folds or None)
+        tested_fold = None
+        if self.folds:
+            # Folds are numbered from 0, so no text is in this one, and none is left out for a test.
+            tested_fold = self.folds
+        splits = read_splits(self.task, self.data, tested_fold)
         return {"train": subset(splits["train"], self.settings.max_train), "dev": splits["dev"]}
 
     def every_text(self) -> list[Example]:
-        """Return the texts of both splits; with ``max_train`` those of ``train`` alone."""
+        """Return the texts of ``train`` and ``dev``.
+
+        With ``max_train`` they are those of ``train`` alone, since more would be more than that.
+        """
         texts = self.texts
         if self.settings.max_train is not None:
             return texts["train"]
@@ -152,7 +184,9 @@ def final_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
 ) -> Artifact:
     """Choose among the candidates that were tested so far, and put the winner into ``OUT/model``.
 
-    A model that was chosen among more candidates of the same texts stays.
+    The winner is fitted to the labelled texts (:attr:`Ending.texts`) and saved there. A model that is
+    there already stays if it was chosen among more candidates for the same task, or if it is this
+    one.
 
     Args:
         card: A task card's name or YAML file.
@@ -172,16 +206,19 @@ def final_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         The choice, ``OUT/final/choice-NAME``.
 
     Raises:
-        DataError: If no text was tested by all candidates.
+        DataError: If no text was tested by all candidates, or the task's data is missing or bad.
+        ConfigError: If there is no such card.
+        ArtifactError: If a folder cannot be read or written.
     """
     task = settings.fields_of(load_card(card))
     ending = Ending(task, card, data, folds, settings, max_tokens, out, base)
     folder = out / FINAL / f"choice-{name}"
     raw_files = RawFiles(folder)
     identity = task_identity(task, data, raw_files) | {"max_train": settings.max_train}
+    fingerprints = {candidate["kind"]: _output_fingerprints(candidate) for candidate in candidates}
     depends_on = {
         "task": identity,
-        "candidates": {candidate["kind"]: _identity(candidate) for candidate in candidates},
+        "candidates": fingerprints,
         "waiting": waiting,
         "version": VERSION,
     }
@@ -193,37 +230,53 @@ def final_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         draft.notes["metrics"] = {"expected": content["expected"], **scores}
         draft.counts["texts"] = content["texts"]
 
+    # A choice from other results, or with other candidates waiting, is made again.
     artifact = make(folder, "choice", depends_on, write, remake=True)
 
-    def publish() -> None:
+    def publish_winner() -> None:
+        # The choice is read back: it may be one that was made before.
         content = read_json(folder / CHOICE)
-        [winner] = [one for one in candidates if one["kind"] == content["choice"]]
+        winner = next(one for one in candidates if one["kind"] == content["choice"])
         _publish_model(ending.of_winner(winner), winner, content, identity)
 
-    on_rank_0(publish)
+    on_rank_0(publish_winner)
     return artifact
 
 
-def _identity(candidate: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fingerprint of each artifact that holds predictions of a candidate."""
-    return {
-        str(Path(path).name) + f"-{index}-{number}": read_manifest(Path(path))["fingerprint"]
-        for number, (index, path) in enumerate(candidate["outputs"])
-    }
+def _output_fingerprints(candidate: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fingerprints of the artifacts that hold predictions of a candidate.
+
+    They have the names ``FOLDER-INDEX-NUMBER``: the index of the adaptation or fold, and the number
+    of the artifact, since folders of several indices have the same name.
+    """
+    fingerprints = {}
+    for number, (index, path) in enumerate(candidate["outputs"]):
+        name = f"{Path(path).name}-{index}-{number}"
+        fingerprints[name] = read_manifest(Path(path))["fingerprint"]
+    return fingerprints
 
 
 def _choice_content(
     ending: Ending, candidates: Sequence[Mapping[str, Any]], waiting: int
 ) -> dict[str, Any]:
-    """Choose, and return what ``choice.json`` says."""
+    """Choose a candidate, and return the content of ``choice.json``.
+
+    Args:
+        ending: The task, its data and its number of folds.
+        candidates: The candidates, the cheapest first.
+        waiting: Number of candidates that are not tested yet.
+
+    Raises:
+        DataError: If no text was tested by all candidates.
+    """
     task = ending.task
     tested = _read_tested(ending, candidates)
     kind = task.label_kind
-    rows = [
-        Candidate(candidate["kind"], tested.predictions[candidate["kind"]])
-        for candidate in candidates
-    ]
-    choice = choose(rows, tested.labels, kind, task.metric, tested.groups)
+    named_predictions = []
+    for candidate in candidates:
+        name = candidate["kind"]
+        named_predictions.append(Candidate(name, tested.predictions[name]))
+    choice = choose(named_predictions, tested.labels, kind, task.metric, tested.groups)
     return {
         "task": task.name,
         "metric": task.metric,
@@ -246,96 +299,143 @@ def _choice_content(
 def _candidate_rows(
     candidates: Sequence[Mapping[str, Any]], tested: Tested, choice: Choice
 ) -> list[dict[str, Any]]:
-    return [
-        {
-            "kind": candidate["kind"],
-            "form": candidate["form"],
-            "score": choice.scores[candidate["kind"]],
-            "fits": len(tested.predictions[candidate["kind"]]),
-            "chosen_in": choice.shares.get(candidate["kind"]),
-        }
-        for candidate in candidates
-    ]
+    """Return what ``choice.json`` says of each candidate.
+
+    Returns:
+        ``kind`` and ``form``; its ``score`` on all texts; its number of ``fits``; and ``chosen_in``,
+        the share of the draws in which it was chosen, None if nothing was drawn.
+    """
+    rows = []
+    for candidate in candidates:
+        name = candidate["kind"]
+        rows.append(
+            {
+                "kind": name,
+                "form": candidate["form"],
+                "score": choice.scores[name],
+                "fits": len(tested.predictions[name]),
+                "chosen_in": choice.shares.get(name),
+            }
+        )
+    return rows
 
 
 def _read_tested(ending: Ending, candidates: Sequence[Mapping[str, Any]]) -> Tested:
     """Read the predictions of all candidates on the texts that each of them was tested on.
 
+    The texts are in the order of fold and id.
+
     Raises:
         DataError: If there is no such text.
     """
     kind = ending.task.label_kind
-    tables = {one["kind"]: _read_fits(one, kind, ending.folds) for one in candidates}
-    shared = set.intersection(*(set(fits[0]) for fits in tables.values()))
+    fits_by_candidate = {one["kind"]: _read_fits(one, kind, ending.folds) for one in candidates}
+    # All fits of a candidate have the same texts, so the first of each tells them.
+    first_fits = [fits[0] for fits in fits_by_candidate.values()]
+    shared = set.intersection(*map(set, first_fits))
     if not shared:
         name = ending.task.name
         raise DataError(f"{name}: no text was tested by every candidate; run the recipe again")
-    ids = sorted(shared)
-    labels = next(iter(tables.values()))[0]
-    groups = _groups_of(ending)
-    names = [groups.get(identifier, "") or f"\x1f{identifier}" for _, identifier in ids]
-    predictions = {
-        name: np.stack([kind.gather([fit[key][1] for key in ids]) for fit in fits])
-        for name, fits in tables.items()
-    }
-    return Tested(
-        kind.gather([labels[key][0] for key in ids]),
-        np.unique(names, return_inverse=True)[1],
-        predictions,
-    )
-
-
-Fit = dict[tuple[int, str], tuple[Any, Any]]  # label and prediction by fold and id
+    keys = sorted(shared)
+    labels = [first_fits[0][key].label for key in keys]
+    predictions = {}
+    for name, fits in fits_by_candidate.items():
+        rows = [kind.gather([fit[key].prediction for key in keys]) for fit in fits]
+        predictions[name] = np.stack(rows)
+    return Tested(kind.gather(labels), _tested_groups(ending, keys), predictions)
 
 
 def _read_fits(candidate: Mapping[str, Any], kind: Kind, folds: int) -> list[Fit]:
-    """Read the predictions of a candidate: a table for each repetition, which covers all folds.
+    """Read the predictions of a candidate, for each repetition of its fit.
 
-    With folds, the n-th fits of all folds are one repetition; without, each fit is one.
+    With folds, the n-th fits of all folds are one repetition, which covers all texts; without, each
+    fit is one.
+
+    Args:
+        candidate: The candidate.
+        kind: The task's kind of label.
+        folds: Number of folds of the task; 0 with one fixed split.
     """
-    by_index: dict[int, list[pa.Table]] = {}
+    tables_by_index = _prediction_tables(candidate)
+    if not folds:
+        single_fits: list[Fit] = []
+        for _, tables in sorted(tables_by_index.items()):
+            single_fits += [_fit_of(table, kind, 0) for table in tables]
+        return single_fits
+    repetitions = min(len(tables) for tables in tables_by_index.values())
+    joined_fits: list[Fit] = []
+    for number in range(repetitions):
+        joined: Fit = {}
+        for fold, tables in tables_by_index.items():
+            joined |= _fit_of(tables[number], kind, fold)
+        joined_fits.append(joined)
+    return joined_fits
+
+
+def _prediction_tables(candidate: Mapping[str, Any]) -> dict[int, list[pa.Table]]:
+    """Read the tables of a candidate's predictions, one for each fit.
+
+    Returns:
+        The tables by index of the adaptation or fold.
+    """
+    tables: dict[int, list[pa.Table]] = {}
     for index, path in candidate["outputs"]:
-        table = pq.read_table(Path(path) / _file_of(candidate))
-        if candidate["form"] == VECTORS:
-            is_whole = pc.and_(pc.equal(table["method"], LINEAR), pc.equal(table["size"], ALL))
-            table = table.filter(is_whole)
         if candidate["form"] == TFIDF:
+            # One table has the predictions of all adaptations or folds.
+            table = pq.read_table(Path(path) / TFIDF / PREDICTIONS)
             for number in sorted(set(table["adaptation"].to_pylist())):
                 part = table.filter(pc.equal(table["adaptation"], number))
-                by_index.setdefault(number, []).append(part)
+                tables.setdefault(number, []).append(part)
             continue
-        by_index.setdefault(index, []).append(table)
-    if not folds:
-        fits = [table for _, tables in sorted(by_index.items()) for table in tables]
-        return [_rows_of(table, kind, 0) for table in fits]
-    repetitions = min(len(tables) for tables in by_index.values())
-    joined: list[Fit] = []
-    for number in range(repetitions):
-        fit: Fit = {}
-        for fold, tables in by_index.items():
-            fit |= _rows_of(tables[number], kind, fold)
-        joined.append(fit)
-    return joined
+        table = pq.read_table(Path(path) / PREDICTIONS)
+        if candidate["form"] == VECTORS:
+            # The probe also has other methods, and fits to a part of the texts.
+            is_linear = pc.equal(table["method"], LINEAR)
+            is_of_all_texts = pc.equal(table["size"], ALL)
+            table = table.filter(pc.and_(is_linear, is_of_all_texts))
+        tables.setdefault(index, []).append(table)
+    return tables
 
 
-def _file_of(candidate: Mapping[str, Any]) -> str:
-    return f"{TFIDF}/{PREDICTIONS}" if candidate["form"] == TFIDF else PREDICTIONS
-
-
-def _rows_of(table: pa.Table, kind: Kind, fold: int) -> Fit:
+def _fit_of(table: pa.Table, kind: Kind, fold: int) -> Fit:
+    """Return the rows of a table of predictions as results by fold and id."""
     labels = kind.labels_from(table["label"])
     predictions = kind.labels_from(table["prediction"])
     rows = zip(table["id"].to_pylist(), labels, predictions, strict=True)
-    return {(fold, identifier): (label, prediction) for identifier, label, prediction in rows}
+    return {
+        (fold, identifier): TextResult(label, prediction) for identifier, label, prediction in rows
+    }
 
 
-def _groups_of(ending: Ending) -> dict[str, str]:
-    """Return the group of each tested text that has one, by id."""
+def _tested_groups(ending: Ending, keys: Sequence[tuple[int, str]]) -> np.ndarray:
+    """Number the groups of tested texts from 0, int64 of shape (texts,); a text without one is alone.
+
+    Args:
+        ending: The task, its data and its number of folds.
+        keys: Fold and id of each text.
+    """
+    groups = _groups_by_id(ending)
+    names = []
+    for _, identifier in keys:
+        group = groups.get(identifier, "")
+        # The separator is in no group's name, so a text alone has a name of its own.
+        names.append(group or f"\x1f{identifier}")
+    _, numbers = np.unique(names, return_inverse=True)
+    return numbers
+
+
+def _groups_by_id(ending: Ending) -> dict[str, str]:
+    """Return the name of each tested text's group by the id of the text.
+
+    The name is empty for a text that is alone. Nothing is read if the task has no groups.
+    """
     if ending.task.group is None:
         return {}
-    folds: list[int | None] = [*range(ending.folds)] or [None]
+    tested_folds: list[int | None] = [None]  # the test texts of the fixed split
+    if ending.folds:
+        tested_folds = [*range(ending.folds)]
     tested = []
-    for fold in folds:
+    for fold in tested_folds:
         tested += read_splits(ending.task, ending.data, fold)["test"]
     return {example.id: example.group for example in tested}
 
@@ -346,34 +446,67 @@ def _publish_model(
     content: Mapping[str, Any],
     identity: Mapping[str, Any],
 ) -> None:
-    """Make the winner and put it into ``OUT/model``, unless that holds it, or what more candidates were chosen from.
+    """Fit the winner to the labelled texts and put it into ``OUT/model``.
+
+    Nothing is done if the model there is this one, or if it was chosen among more candidates for the
+    same task. A model that was made from the same inputs is not fitted again.
 
     Args:
-        ending: What it is made from.
+        ending: What the model is made from.
         winner: The candidate.
-        content: What ``choice.json`` says.
-        identity: Of the task.
+        content: Content of ``choice.json``.
+        identity: What of the task decides a result.
     """
     task = ending.task
-    settings = ending.settings
-    out = ending.out
-    target = out / MODEL
-    windows = winner.get("windows")
-    depends_on = {
-        "task": dict(identity),
-        "folds": ending.folds,
-        "form": winner["form"],
-        "model": model_identity(winner["model"]) if winner["model"] else None,
-        "settings": _set_values(settings) if winner["form"] == FINETUNED else None,
-        "max_tokens": ending.max_tokens if winner["form"] == VECTORS else None,
-        "version": VERSION,
-        "baselines": BASELINE_VERSIONS[TFIDF],
-        "pool": read_manifest(out / POOL).get("fingerprint"),
-    }
-    depends_on |= {name: winner[name] for name in CANDIDATE_OPTIONS if name in winner}
-    made_from = fingerprint(depends_on)
+    target = ending.out / MODEL
+    description = _describe_model(ending, winner, content, identity)
+    notes = description.notes
+    restore_folder(target)
+    former = _notes_of(target)
+    if former.get("task") == notes["task"]:
+        is_later = former.get("candidates", 0) > notes["candidates"]
+        has_same_choice = former.get("choice") == notes["choice"]
+        is_same = has_same_choice and former["made_from"] == notes["made_from"]
+        if is_later or is_same:
+            return
+
+    texts = ending.every_text()
+
+    def write(folder: Path) -> None:
+        if former.get("made_from") == notes["made_from"]:
+            shutil.copytree(target, folder, dirs_exist_ok=True)
+            description.write(folder)
+        else:
+            fit(folder, ending, winner, description)
+            save_likeness(folder, texts, _pool_sample(ending.out / POOL))
+        write_json(folder / CHOICE, content)
+        is_in_parts = (folder / BACKBONE).is_dir()
+        card = model_card(task, winner, content, ending.base, len(texts), is_in_parts)
+        write_text(folder / "README.md", card)
+
+    publish(target, write)
+    log.info("final     %s is the model in %s", winner["kind"], target)
+
+
+def _describe_model(
+    ending: Ending,
+    winner: Mapping[str, Any],
+    content: Mapping[str, Any],
+    identity: Mapping[str, Any],
+) -> Description:
+    """Return the description of the model that a winner becomes.
+
+    Its notes tell models apart: ``made_from`` is the fingerprint of all that decides the fit,
+    ``choice`` that of the choice, and ``task`` that of the task.
+
+    Args:
+        ending: See :func:`_publish_model`.
+        winner: See :func:`_publish_model`.
+        content: See :func:`_publish_model`.
+        identity: See :func:`_publish_model`.
+    """
     notes = {
-        "made_from": made_from,
+        "made_from": fingerprint(_model_inputs(ending, winner, identity)),
         "choice": fingerprint(content),
         "task": fingerprint(identity),
         "candidates": len(content["candidates"]),
@@ -382,40 +515,56 @@ def _publish_model(
         "low": content["low"],
         "high": content["high"],
     }
+    windows = winner.get("windows")
     if windows is not None:
         notes["windows"] = windows
-    form = FINE_TUNED if winner["form"] == FINETUNED else winner["form"]
-    description = Description.of_card(form, task, **notes)
+    form = winner["form"]
+    if form == FINETUNED:
+        form = FINE_TUNED  # the same form, as saved models spell it
+    description = Description.of_card(form, ending.task, **notes)
     if winner["form"] == VECTORS:
         description = replace(description, max_tokens=ending.max_tokens)
-    restore_folder(target)
-    former = _notes_of(target)
-    if former.get("task") == notes["task"]:
-        is_later = former.get("candidates", 0) > notes["candidates"]
-        is_same = former.get("choice") == notes["choice"] and former["made_from"] == made_from
-        if is_later or is_same:
-            return
-
-    every = ending.every_text()
-
-    def write(folder: Path) -> None:
-        if former.get("made_from") == made_from:
-            shutil.copytree(target, folder, dirs_exist_ok=True)
-            description.write(folder)
-        else:
-            fit(folder, ending, winner, description)
-            save_likeness(folder, every, _pool_sample(out / POOL))
-        write_json(folder / CHOICE, content)
-        is_in_parts = (folder / BACKBONE).is_dir()
-        card = model_card(task, winner, content, ending.base, len(every), is_in_parts)
-        write_text(folder / "README.md", card)
-
-    publish(target, write)
-    log.info("final     %s is the model in %s", winner["kind"], target)
+    return description
 
 
-def _set_values(settings: FinetuneSettings) -> dict[str, Any]:
-    """Return the settings; windows and a class weight only if they are set."""
+def _model_inputs(
+    ending: Ending, winner: Mapping[str, Any], identity: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return all that decides the model that a winner becomes, for a fingerprint.
+
+    Args:
+        ending: See :func:`_publish_model`.
+        winner: See :func:`_publish_model`.
+        identity: See :func:`_publish_model`.
+    """
+    form = winner["form"]
+    inputs = {
+        "task": dict(identity),
+        "folds": ending.folds,
+        "form": form,
+        "model": None,
+        "settings": None,
+        "max_tokens": None,
+        "version": VERSION,
+        "baselines": BASELINE_VERSIONS[TFIDF],
+        "pool": read_manifest(ending.out / POOL).get("fingerprint"),
+    }
+    if winner["model"]:
+        inputs["model"] = model_identity(winner["model"])
+    if form == FINETUNED:
+        inputs["settings"] = _finetuning_values(ending.settings)
+    if form == VECTORS:
+        inputs["max_tokens"] = ending.max_tokens
+    inputs |= {name: winner[name] for name in CANDIDATE_OPTIONS if name in winner}
+    return inputs
+
+
+def _finetuning_values(settings: FinetuneSettings) -> dict[str, Any]:
+    """Return the settings as plain values.
+
+    Windows and a class weight are among them only if they are set, so that a run that sets neither
+    has the fingerprints of a version that does not know them.
+    """
     values = asdict(settings)
     return {
         name: value
@@ -425,15 +574,19 @@ def _set_values(settings: FinetuneSettings) -> dict[str, Any]:
 
 
 def _pool_sample(folder: Path) -> list[str]:
-    """Return documents of a pool, in equal distances; none of a pool that is not read yet."""
+    """Return the texts of about :data:`POOL_DOCUMENTS` documents of a pool, at equal distances.
+
+    A smaller pool is returned whole; a pool that is not read yet has none.
+    """
     if not read_manifest(folder):
         return []
-    every = max(1, PoolText.open(folder).documents // POOL_DOCUMENTS)
-    return [document.text for document in islice(iterate_documents(folder), 0, None, every)]
+    step = max(1, PoolText.open(folder).documents // POOL_DOCUMENTS)
+    sample = islice(iterate_documents(folder), 0, None, step)
+    return [document.text for document in sample]
 
 
 def _notes_of(folder: Path) -> dict[str, Any]:
-    """Return the notes of a model; empty where there is none that can be read."""
+    """Return the notes of the model in a folder; empty where there is none that can be read."""
     if not is_result(folder):
         return {}
     try:
@@ -443,11 +596,14 @@ def _notes_of(folder: Path) -> dict[str, Any]:
 
 
 def publish(path: Path, write: Callable[[Path], None]) -> None:
-    """Write a folder and put it in the place of the one at a path, which stays until the new one is whole.
+    """Write a folder and put it in the place of an older one, which stays until the new one is whole.
 
     Args:
-        path: Its final place.
+        path: The final place of the folder, where the older one may be.
         write: Fills an empty folder.
+
+    Raises:
+        ArtifactError: If another process is replacing the folder, or it cannot be written.
     """
     with make_parent(path), folder_lock(path), temp_dir(path) as workspace:
         folder = workspace / "new"
@@ -457,16 +613,20 @@ def publish(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def fit(folder: Path, ending: Ending, winner: Mapping[str, Any], description: Description) -> None:
-    """Fit a candidate to the labelled texts and save it.
+    """Fit a candidate to the labelled texts, and save it with its description.
 
-    TF-IDF and vectors are fitted to both splits; a fine-tuning that takes its best epoch keeps
-    ``dev`` for that.
+    TF-IDF and vectors are fitted to :meth:`Ending.every_text`; a fine-tuning that takes its best
+    epoch keeps ``dev`` for that (:func:`dana.stages.finetune_seed.fit_classifier`).
 
     Args:
         folder: Target folder; must exist.
-        ending: What it is made from.
+        ending: What the model is made from.
         winner: The candidate.
         description: What the model is.
+
+    Raises:
+        ArtifactError: If the candidate's model cannot be read.
+        Preemption: If a signal asked to stop a fine-tuning.
     """
     if winner["form"] == TFIDF:
         _fit_tfidf(folder, ending, description)
@@ -477,15 +637,21 @@ def fit(folder: Path, ending: Ending, winner: Mapping[str, Any], description: De
 
 
 def _fit_tfidf(folder: Path, ending: Ending, description: Description) -> None:
-    every = ending.every_text()
-    targets = pipeline_targets([example.label for example in every], ending.task.label_kind)
-    save_tfidf(folder, fit_tfidf(ending.task, joined_texts(every), targets), description)
+    """Do as :func:`fit` for TF-IDF."""
+    examples = ending.every_text()
+    labels = [example.label for example in examples]
+    targets = pipeline_targets(labels, ending.task.label_kind)
+    pipeline = fit_tfidf(ending.task, joined_texts(examples), targets)
+    save_tfidf(folder, pipeline, description)
 
 
 def _fit_finetuned(
     folder: Path, ending: Ending, winner: Mapping[str, Any], description: Description
 ) -> None:
-    rate = winner.get("rate")
+    """Do as :func:`fit` for a fine-tuning."""
+    rate = None  # the output of the step that found a learning rate, if one did
+    if winner.get("rate") is not None:
+        rate = Path(winner["rate"])
     classifier, tokenizer = fit_classifier(
         winner["model"],
         ending.card,
@@ -493,7 +659,7 @@ def _fit_finetuned(
         dict(ending.texts),
         FINETUNING_SEED,
         ending.data,
-        None if rate is None else Path(rate),
+        rate,
     )
     save_classifier(classifier, tokenizer, ending.task.label_kind, folder)
     description.write(folder)
@@ -502,20 +668,28 @@ def _fit_finetuned(
 def _fit_vectors(
     folder: Path, ending: Ending, winner: Mapping[str, Any], description: Description
 ) -> None:
-    assert description.max_tokens is not None
+    """Do as :func:`fit` for vectors."""
+    assert description.max_tokens is not None  # _describe_model sets it for vectors
     encoder = TransformerEncoder.of_checkpoint(
         winner["model"], description.max_tokens, description.windows
     )
     weight = chosen_weight(winner.get("class_weight"), ending.task.class_weight)
     task = replace(ending.task, class_weight=weight)
-    save_vectors(
-        folder, winner["model"], _pipeline(task, ending.every_text(), encoder), description
-    )
+    pipeline = _vectors_model(task, ending.every_text(), encoder)
+    save_vectors(folder, winner["model"], pipeline, description)
 
 
-def _pipeline(task: TaskCard, examples: list[Example], encoder: TransformerEncoder) -> Any:
-    """Fit the linear model of the probe to the vectors of texts, in an order that no file decides."""
-    ordered = [examples[row] for row in np.argsort(text_keys(examples), kind="stable")]
+def _vectors_model(task: TaskCard, examples: list[Example], encoder: TransformerEncoder) -> Any:
+    """Fit the linear model of the probe to the vectors of texts, and return it as a scikit-learn pipeline.
+
+    Args:
+        task: The task, with the class weight to use.
+        examples: The texts to fit to, with their labels.
+        encoder: Makes the vectors.
+    """
+    # Texts are ordered by a hash, so that the order of a file decides nothing.
+    order = np.argsort(text_keys(examples), kind="stable")
+    ordered = [examples[row] for row in order]
     vectors = encoder.encode(joined_texts(ordered)).cpu().numpy()
     kind = task.label_kind
     labels = [example.label for example in ordered]
@@ -537,9 +711,12 @@ def encoder_stage(
 ) -> str:
     """Put the adapted model of all labelled texts into ``OUT/encoder``, where sentence-transformers opens it.
 
+    If adapting was not worth it, the model is its base. Then nothing is published, and an encoder
+    that is there from an earlier run is removed.
+
     Args:
-        model: The adapted model.
-        base: The model that it was adapted from, which it is where no objective was worth it.
+        model: The adapted model; the base itself where a pilot chose to leave it as it is.
+        base: The model that it was adapted from.
         out: Target folder.
         max_tokens: Longest text that sentence-transformers reads.
         task: Name of the task.
@@ -548,6 +725,9 @@ def encoder_stage(
 
     Returns:
         The folder; empty where the model is the base.
+
+    Raises:
+        ArtifactError: If the model cannot be read, or the folder cannot be written.
     """
     identity = fingerprint({"model": model_identity(model), "max_tokens": max_tokens})
     restored = restore_folder(out)
@@ -558,6 +738,7 @@ def encoder_stage(
     note = restored / ENCODER_NOTE
     if note.is_file() and read_json(note).get("made_from") == identity:
         return str(out)
+    # A sentence of the README, on the text that the model was adapted to.
     texts = "All labelled texts had a part in choosing that text."
     if not folds:
         texts = "All labelled texts but those of the test split had a part in choosing that text."

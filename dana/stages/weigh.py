@@ -72,11 +72,12 @@ from dana.weighting.settings import WeighSettings as WeighSettings  # for api
 log = get_logger(__name__)
 
 CURVE = f"{META_DIR}/beta.csv"
-MOST_SOURCES = 5  # that a first look names
-BYTES_A_UNIT = 45  # at the peak, of documents of nine units
+MOST_SOURCES = 5  # sources that a first look names
+BYTES_A_UNIT = 45  # measured at the peak of memory, where documents had nine units
 SCORE_FIRST = "dana score --task ... --pool ... --out DIR"
-KEYS = ("doc_id", "unit")  # columns that a table of groups must have
-GROUP = "group"  # default column of a table of groups
+KEYS = ("doc_id", "unit")  # columns that a table of groups must have beside the group
+GROUP = "group"  # column of the group, where no study says another
+NEXT_LINE = "\n          "  # a further line of a log message begins below the text of the first
 
 
 def weigh_stage(
@@ -90,10 +91,10 @@ def weigh_stage(
 ) -> Artifact:
     """Turn scores into weights.
 
-    Writes ``part-*.parquet`` (:data:`dana.core.schemas.WEIGHTS`, in the row order of the scores)
-    and, for the two policies that select or drop, ``__dana__/selected.jsonl.gz``
+    The folder gets ``part-*.parquet`` (:data:`dana.core.schemas.WEIGHTS`, in the row order of the
+    scores) and, with the policies ``segments`` and ``sampled``, ``__dana__/selected.jsonl.gz``
     (:func:`dana.weighting.selection.write_selected_text`). The manifest estimates the in-domain
-    share of the selected text from the scores of held-out target text.
+    share of the selected text from the scores of held-out target text; a low share is warned of.
 
     If beta is ``auto``, half of the target's held-out documents choose it and the others estimate the
     in-domain share; ``__dana__/beta.csv`` and ``beta.svg`` hold the curve
@@ -106,13 +107,15 @@ def weigh_stage(
         folder: Folder for the weights.
         groups: Table of groups to balance the budget over; by default the one that ``balance``
             names, in the run's folder or at a path.
-        allowed: Whether scores that rank held-out target text below chance are only warned of.
+        allowed: True if scores that rank held-out target text below chance are only warned of,
+            and not refused.
         given: Settings that the call gave beside the run's recipe, for the manifest.
 
     Raises:
         ConfigError: If scores or groups belong to another pool or other units, a group is
             unknown, or beta is ``auto`` and the scores belong to another task.
-        ArtifactError: If the tokenizer cannot be read, or the folder holds other weights.
+        ArtifactError: If there are no scores or no pool, the tokenizer cannot be read, or the folder
+            holds other weights.
         DataError: If there are no units, no held-out target text to choose beta with, or the scores
             are below chance.
     """
@@ -124,15 +127,17 @@ def weigh_stage(
     depends_on = {"scores": scores_artifact.fingerprint, "settings": settings.identity()}
     table = None
     if settings.balance is not None:
-        table = _groups_of(pool_artifact, settings.balance, groups)
+        table = _open_groups(pool_artifact, settings.balance, groups)
         depends_on["groups"] = table_identity(table.path)
-    tokenizer = counting_tokenizer(settings)
-    if tokenizer is not None:
-        depends_on["tokenizer"] = tokenizer[1]
+    tokenizer = None
+    tokenizer_and_digest = counting_tokenizer(settings)
+    if tokenizer_and_digest is not None:
+        tokenizer, digest = tokenizer_and_digest
+        depends_on["tokenizer"] = digest
     held_out_corpus = None
     if settings.is_auto:
-        held_out_corpus = _target_of(scores_artifact, pool) / "held_out"
-    inputs = Inputs(scores, pool, settings, table, tokenizer and tokenizer[0], held_out_corpus)
+        held_out_corpus = _scored_target(scores_artifact, pool) / "held_out"
+    inputs = Inputs(scores, pool, settings, table, tokenizer, held_out_corpus)
 
     def write(draft: Draft) -> None:
         if given:
@@ -152,9 +157,10 @@ class Inputs:
         scores: Folder of the scores.
         pool: Folder of their documents.
         settings: Policy and parameters.
-        groups: Table of groups that the budget is balanced over, if it is.
-        tokenizer: What counts a budget in tokens.
-        held_out_corpus: Folder of held-out target documents, where beta has to be chosen.
+        groups: Table of groups that the budget is balanced over; None without a balance.
+        tokenizer: Tokenizer that counts a budget in tokens; None for any other budget.
+        held_out_corpus: Folder of the held-out target documents that choose beta; None if beta is
+            given.
     """
 
     scores: Path
@@ -166,7 +172,12 @@ class Inputs:
 
 
 def _weigh(inputs: Inputs, draft: Draft) -> None:
-    """Weigh, and write the weights, the selected text and the notes of the manifest."""
+    """Weigh the units of a pool, and write weights, selected text and notes of the manifest into a draft.
+
+    Raises:
+        DataError: See :func:`weigh_stage`.
+        ConfigError: If the rows of the groups are not the units, or a named group does not exist.
+    """
     scores = inputs.scores
     pool = inputs.pool
     settings = inputs.settings
@@ -176,18 +187,20 @@ def _weigh(inputs: Inputs, draft: Draft) -> None:
         tokens = count_tokens(scores, pool, inputs.tokenizer)
     groups = None
     if inputs.groups is not None:
-        shares = inputs.groups.shares(parse_balance(str(settings.balance)))
+        balance = parse_balance(str(settings.balance))  # a table of groups means that it is set
+        shares = inputs.groups.shares(balance)
         groups = UnitGroups(inputs.groups.of_units(scores), shares)
     held_out = held_out_target(scores)
-    chose = 0
+    choosing_units = 0
     segments = None
     if inputs.held_out_corpus is not None:
-        chooses, held_out = split_held_out(held_out, settings.seed)
-        chose = chooses.num_rows
+        # One half of the held-out text chooses beta; the other half evaluates the choice below.
+        choosing, held_out = split_held_out(held_out, settings.seed)
+        choosing_units = choosing.num_rows
         segments = cut_segments(scored, settings)
-        chooses_texts = Texts(inputs.held_out_corpus).of_units(chooses)
+        choosing_texts = Texts(inputs.held_out_corpus).of_units(choosing)
         texts_of = partial(_unit_texts, scores, pool)
-        amount = choose_amount(chooses, chooses_texts, scored, segments, texts_of, settings)
+        amount = choose_amount(choosing, choosing_texts, scored, segments, texts_of, settings)
         settings = replace(settings, beta=amount.beta)
         _write_curve(amount, draft)
     weights = weigh_pool(scored, settings, tokens, groups, segments)
@@ -197,27 +210,30 @@ def _weigh(inputs: Inputs, draft: Draft) -> None:
         lines, passages = write_selected_text(path, scores, pool, scored, weights.weight)
         draft.counts["selected_texts"] = lines
         draft.notes["passages"] = passages
-    if inputs.groups is None or groups is None:
-        draft.notes["in_domain"] = estimate_purity(held_out, scored, weights, settings, chose)
-        return
-    draft.notes["balance"] = _balance_notes(inputs.groups, groups, weights)
-    draft.notes["in_domain"] = {
-        "unknown": "with a balance more than the scores decides what is selected"
-    }
+    if inputs.groups is not None and groups is not None:
+        draft.notes["balance"] = _balance_notes(inputs.groups, groups, weights)
+        reason = "with a balance more than the scores decides what is selected"
+        draft.notes["in_domain"] = {"unknown": reason}
+    else:
+        purity = estimate_purity(held_out, scored, weights, settings, choosing_units)
+        draft.notes["in_domain"] = purity
 
 
 def weigh_table(scores: pa.Table, settings: WeighSettings) -> tuple[np.ndarray, np.ndarray]:
     """Weigh the units of a table in memory.
 
     Args:
-        scores: ``doc_id``, ``unit`` and ``score``, the units of a document in order; lower = more
-            in-domain. And ``short``, if it is known.
-        settings: Without a balance, a budget in tokens or a β to be chosen, which need a run's
-            folder.
+        scores: Columns ``doc_id``, ``unit`` and ``score`` (lower = more in-domain), the units of a
+            document in order; a column ``short`` is read if it is there.
+        settings: Policy and parameters. A balance, a budget in tokens and ``beta=auto`` need a run's
+            folder, so they must not be set.
 
     Returns:
-        Segment of each unit, int32 of shape (units,), numbered in its document, -1 = dropped tail;
-        and its weight in [0, 1], float32 of shape (units,).
+        Segment of each unit, int32 of shape (units,), numbered in its document (in the pool with
+        ``stream``), -1 = dropped tail; and its weight in [0, 1], float32 of shape (units,).
+
+    Raises:
+        DataError: If a score is not finite, no unit is in a segment, or nothing can be selected.
     """
     scored = Pool.from_tables([scores], scores.num_rows)
     weights = weigh_pool(scored, settings)
@@ -229,7 +245,8 @@ def read_pool(scores: Path) -> Pool:
     """Read the units of a scores artifact, and log the memory that weighing them needs.
 
     Raises:
-        DataError: If there are none, or a score is not finite.
+        DataError: If there are no units, a score is not finite, or all units are short.
+        ArtifactError: If a part of the table is damaged.
     """
     units = count_rows(scores)
     if units == 0:
@@ -240,12 +257,18 @@ def read_pool(scores: Path) -> Pool:
 
 
 def _unit_texts(scores: Path, pool: Path, mask: np.ndarray) -> list[str]:
-    """Read the texts of the units of a mask."""
+    """Read the texts of some units of a pool.
+
+    Args:
+        scores: Folder of the units.
+        pool: Folder of their documents.
+        mask: Whether each unit is read, shape (units,).
+    """
     return Texts(pool).of_units(read_units(scores, ["doc_id", "start", "end"], mask))
 
 
 def _numbered_segments(scored: Pool, weights: Weights, settings: WeighSettings) -> np.ndarray:
-    """Number segments within each document; with ``stream`` within the pool."""
+    """Return the segment of each unit, numbered within its document; with ``stream`` within the pool."""
     if settings.stream:
         return weights.segment
     return segment_in_document(scored, weights.segment)
@@ -254,7 +277,11 @@ def _numbered_segments(scored: Pool, weights: Weights, settings: WeighSettings) 
 def _write_weights(
     scores: Path, scored: Pool, weights: Weights, settings: WeighSettings, draft: Draft
 ) -> None:
-    """Write the weights beside the columns of the scores, and their counts for the manifest."""
+    """Write the table of weights into a draft, and the notes and counts of the manifest about them.
+
+    A row has the columns of :data:`dana.core.schemas.UNIT`, copied from the scores, the segment and
+    the weight.
+    """
     draft.notes |= weights.notes
     draft.notes["effective_sample_size"] = effective_sample_size(weights.weight)
     segment = _numbered_segments(scored, weights, settings)
@@ -264,7 +291,9 @@ def _write_weights(
         row = 0
         for batch in read_rows(scores, [*UNIT]):
             rows = slice(row, row + batch.num_rows)
-            columns = [*batch.columns, pa.array(segment[rows], pa.int32()), pa.array(weight[rows])]
+            segment_column = pa.array(segment[rows], pa.int32())
+            weight_column = pa.array(weight[rows])
+            columns = [*batch.columns, segment_column, weight_column]
             yield pa.Table.from_arrays(columns, schema=WEIGHTS)
             row += batch.num_rows
 
@@ -286,10 +315,14 @@ def _write_weights(
 
 
 def count_by_source(weights: Path) -> dict[str, dict[str, float]]:
-    """Sum units, characters and their weights by source, in alphabetical order (DANA, Table 2).
+    """Sum units, characters and their weights by source (DANA, Table 2).
 
     Args:
         weights: Folder of a table of weights.
+
+    Returns:
+        By source, in alphabetical order: numbers of ``units`` and ``characters``, and the sums of
+        their weights, ``selected_units`` and ``selected_characters``.
     """
     sums = []
     for batch in read_rows(weights, ["source", "start", "end", "weight"]):
@@ -313,11 +346,14 @@ def count_by_source(weights: Path) -> dict[str, dict[str, float]]:
 
 
 def _sum_by_source(table: pa.Table) -> pa.Table:
+    """Return a table of the same columns with one row per source, the sums of its rows."""
     names = [name for name in table.column_names if name != "source"]
-    sums = table.group_by("source", use_threads=False).aggregate([(name, "sum") for name in names])
-    return sums.select(["source", *(f"{name}_sum" for name in names)]).rename_columns(
-        ["source", *names]
-    )
+    sums_of_columns = [(name, "sum") for name in names]
+    # With threads, floats would be added in an order that differs from run to run.
+    sums = table.group_by("source", use_threads=False).aggregate(sums_of_columns)
+    # Arrow calls the sum of a column NAME_sum.
+    summed_names = [f"{name}_sum" for name in names]
+    return sums.select(["source", *summed_names]).rename_columns(["source", *names])
 
 
 @dataclass(frozen=True)
@@ -325,13 +361,13 @@ class Groups:
     """Table with the group of each unit.
 
     Attributes:
-        path: Parquet file, or folder of ``part-*.parquet``: ``doc_id``, ``unit`` and the group, in
-            the scores' order.
+        path: Parquet file, or folder of ``part-*.parquet``, with the columns ``doc_id``, ``unit``
+            and the group, and one row per unit in the order of the scores.
         column: Column of the group, whole numbers or text.
         values: Distinct groups, sorted.
-        names: Display name of each.
-        keys: Columns that identify a unit: ``doc_id``, ``unit`` and, if present, ``start`` and
-            ``end``.
+        names: Display name of each group.
+        keys: Columns that identify a unit: ``doc_id``, ``unit`` and, if the table has them,
+            ``start`` and ``end``.
     """
 
     path: Path
@@ -344,33 +380,19 @@ class Groups:
     def open(cls, path: Path) -> "Groups":
         """Open a table of groups, written by a study or by hand.
 
+        Args:
+            path: See :attr:`path`. The table must exist.
+
         Raises:
-            ConfigError: If the file is not Parquet, or its columns or types do not fit.
+            ConfigError: If the file is not Parquet, its columns or types do not fit, or a unit has
+                no group.
+            ArtifactError: If the manifest or a part of the table is damaged.
         """
         manifest = read_manifest(path) if path.is_dir() else {}
-        if manifest:  # written by a study: check its digests
-            manifest = open_artifact(path, manifest["kind"]).manifest
-        column = GROUP
-        for study in studies():
-            column = study.groups.get(manifest.get("kind", ""), column)
-        needs = f"a table of groups has the columns {', '.join((*KEYS, column))}"
-        try:
-            schema = pq.read_schema(part_files(path)[0])
-        except (OSError, pa.ArrowException) as error:
-            raise ConfigError(f"{path}: not a readable Parquet file; {needs}") from error
-        if not {*KEYS, column} <= {*schema.names}:
-            raise ConfigError(f"{path}: has the columns {', '.join(schema.names)}; {needs}")
-        unit = schema.field("unit").type
-        if not pa.types.is_integer(unit):
-            raise ConfigError(f"{path}: column unit is {unit}; must be whole numbers")
-        kind = schema.field(column).type
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        if not is_text and not pa.types.is_integer(kind):
-            raise ConfigError(f"{path}: column {column} is {kind}; must be whole numbers or text")
+        column = _group_column(manifest)
+        schema = _read_group_schema(path, column)
         keys = tuple(name for name in (*KEYS, "start", "end") if name in schema.names)
-        if "names" in manifest:
+        if "names" in manifest:  # a study numbers its groups from 0 and names them
             names = manifest["names"]
             return cls(path, column, list(range(len(names))), names, keys)
         distinct = pc.unique(_plain(read_table(path, [column])[column])).to_pylist()
@@ -380,7 +402,11 @@ class Groups:
         return cls(path, column, groups, [str(value) for value in groups], keys)
 
     def shares(self, balance: Balance) -> np.ndarray:
-        """Return the share of the budget of each group, float64 of shape (groups,); equal if none are named.
+        """Return the share of the budget of each group, float64 of shape (groups,).
+
+        Args:
+            balance: Shares by group. A group without a share gets 0; without any share all groups
+                get the same.
 
         Raises:
             ConfigError: If a named group does not exist.
@@ -388,54 +414,109 @@ class Groups:
         names = [str(value) for value in self.values]
         choices = ", ".join(names[:20])
         for group in balance.shares:
-            require(
-                group in names,
-                "balance",
-                f"{balance.table}:{group}",
-                f"one of its groups: {choices}",
-            )
+            is_known = group in names
+            value = f"{balance.table}:{group}"
+            require(is_known, "balance", value, f"one of its groups: {choices}")
         if not balance.shares:
             return np.full(len(names), 1 / len(names))
         return np.array([balance.shares.get(name, 0.0) for name in names])
 
     def of_units(self, scores: Path) -> np.ndarray:
-        """Return each unit's group as index into :attr:`values`, of shape (units,), in the smallest integer type.
+        """Return the group of each unit, as an index into :attr:`values`.
 
         Args:
             scores: Folder of the units.
 
+        Returns:
+            Unsigned integers of shape (units,), of a type as small as the number of groups allows,
+            because pools have many units.
+
         Raises:
-            ConfigError: If the rows are not these units.
+            ConfigError: If the rows of the table are not the units of the scores, in their order.
+            ArtifactError: If a part of a table is damaged.
         """
         for key in self.keys:
             expected = read_table(scores, [key])[key]
             own = read_table(self.path, [key])[key]
-            if not own.cast(expected.type).equals(expected):
-                remedy = "" if self.keys == KEYS else "; make both with the same --units"
-                raise ConfigError(
-                    f"{self.path}: its rows must be those of the scores, with the same "
-                    f"{', '.join(self.keys)} in order{remedy}"
-                )
+            if own.cast(expected.type).equals(expected):
+                continue
+            remedy = ""
+            if self.keys != KEYS:  # the table has the spans of units, as those of studies have
+                remedy = "; make both with the same --units"
+            raise ConfigError(
+                f"{self.path}: its rows must be those of the scores, with the same "
+                f"{', '.join(self.keys)} in order{remedy}"
+            )
         groups = _plain(read_table(self.path, [self.column])[self.column])
         index = pc.index_in(groups, pa.array(self.values, groups.type)).to_numpy()
-        smallest: np.ndarray = index.astype(np.min_scalar_type(len(self.values)))
-        return smallest
+        small_index: np.ndarray = index.astype(np.min_scalar_type(len(self.values)))
+        return small_index
+
+
+def _group_column(manifest: Mapping[str, Any]) -> str:
+    """Return the column of the group in a table with this manifest, which is empty without one."""
+    column = GROUP
+    for study in studies():
+        column = study.groups.get(manifest.get("kind", ""), column)
+    return column
+
+
+def _read_group_schema(path: Path, column: str) -> pa.Schema:
+    """Read and check the schema of a table of groups.
+
+    Args:
+        path: Parquet file, or folder of ``part-*.parquet``, of which there is one.
+        column: Column of the group.
+
+    Raises:
+        ConfigError: If the file is not Parquet, or its columns or types do not fit.
+    """
+    needs = f"a table of groups has the columns {', '.join((*KEYS, column))}"
+    try:
+        schema = pq.read_schema(part_files(path)[0])
+    except (OSError, pa.ArrowException) as error:
+        raise ConfigError(f"{path}: not a readable Parquet file; {needs}") from error
+    if not {*KEYS, column} <= {*schema.names}:
+        raise ConfigError(f"{path}: has the columns {', '.join(schema.names)}; {needs}")
+    unit = schema.field("unit").type
+    if not pa.types.is_integer(unit):
+        raise ConfigError(f"{path}: column unit is {unit}; must be whole numbers")
+    group = schema.field(column).type
+    if pa.types.is_dictionary(group):
+        group = group.value_type
+    is_text = pa.types.is_string(group) or pa.types.is_large_string(group)
+    if not is_text and not pa.types.is_integer(group):
+        raise ConfigError(f"{path}: column {column} is {group}; must be whole numbers or text")
+    return schema
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Decode a column of categories."""
+    """Return a column of the values themselves; Arrow's dictionary type stores numbers of them."""
     if pa.types.is_dictionary(column.type):
         return column.cast(column.type.value_type)
     return column
 
 
-def _groups_of(pool: Artifact, balance: str, path: Path | None) -> Groups:
-    """Open the table of groups that a balance names, in the run's folder or at a path."""
+def _open_groups(pool: Artifact, balance: str, path: Path | None) -> Groups:
+    """Open the table of groups of a balance.
+
+    Args:
+        pool: The pool, whose folder lies in that of the run.
+        balance: The setting ``weigh.balance``, which names the table.
+        path: The table; None looks for its name in the folder of the run, then takes the name as a
+            path.
+
+    Raises:
+        ConfigError: If there is no table, or it was made from another pool; and see
+            :meth:`Groups.open`.
+        ArtifactError: See :meth:`Groups.open`.
+    """
     name = parse_balance(balance).table
     run = pool.path.parent
     if path is None:
         path = run / name
-        if not part_files(path) and part_files(Path(name)):
+        is_in_run = bool(part_files(path))
+        if not is_in_run and part_files(Path(name)):
             path = Path(name)
     hint = ""
     if any(name in study.commands for study in studies()):
@@ -445,6 +526,7 @@ def _groups_of(pool: Artifact, balance: str, path: Path | None) -> Groups:
             f"balance={balance!r}: {path}: no table of groups{nearest_path(path)}{hint}"
         )
     manifest = read_manifest(path) if path.is_dir() else {}
+    # A table that does not say its pool may be of this one; its rows are compared later.
     source = manifest.get("depends_on", {}).get("pool", pool.fingerprint)
     if source != pool.fingerprint:
         raise ConfigError(f"{path} was not made from {pool.path}; make it of this pool{hint}")
@@ -452,7 +534,18 @@ def _groups_of(pool: Artifact, balance: str, path: Path | None) -> Groups:
 
 
 def _balance_notes(table: Groups, groups: UnitGroups, weights: Weights) -> dict[str, Any]:
-    """Describe the balance for the manifest: share, units and selected units per group, effective numbers of groups."""
+    """Return the notes of the manifest on a balance.
+
+    Args:
+        table: Table of the groups.
+        groups: Groups of the units and shares of the budget.
+        weights: Weights of the units.
+
+    Returns:
+        ``groups``: group, name, share of the budget, units and sum of their weights, for each; and
+        ``effective_groups``, the effective number of groups of pool and selected text
+        (:func:`dana.weighting.formulas.effective_number`).
+    """
     count = len(table.values)
     units = np.bincount(groups.group, minlength=count)
     selected = np.bincount(groups.group, weights=weights.weight, minlength=count)
@@ -475,8 +568,13 @@ def _balance_notes(table: Groups, groups: UnitGroups, weights: Weights) -> dict[
     }
 
 
-def _target_of(scores: Artifact, pool: Path) -> Path:
-    """Return the folder of the task that was scored."""
+def _scored_target(scores: Artifact, pool: Path) -> Path:
+    """Return the folder of the target text that scores were made for, which lies beside the pool.
+
+    Raises:
+        ArtifactError: If there is none.
+        ConfigError: If the scores were made for another one.
+    """
     target = open_artifact(pool.parent / "target", "target")
     if target.fingerprint != scores.manifest["depends_on"]["target"]:
         raise ConfigError(
@@ -486,12 +584,14 @@ def _target_of(scores: Artifact, pool: Path) -> Path:
 
 
 def _write_curve(amount: Amount, draft: Draft) -> None:
-    """Write the table, the plot and the notes of a choice of beta."""
+    """Write the table and the plot of a choice of beta into a draft, and note the choice."""
     from dana.report.figures import amount_curve
 
     curve = pd.DataFrame(amount.curve)
-    write_text(draft.path / CURVE, csv_text(curve))
-    write_text((draft.path / CURVE).with_suffix(".svg"), amount_curve(curve, amount.beta).svg)
+    file = draft.path / CURVE
+    write_text(file, csv_text(curve))
+    plot = amount_curve(curve, amount.beta)
+    write_text(file.with_suffix(".svg"), plot.svg)
     draft.notes["beta"] = asdict(amount)
 
 
@@ -499,22 +599,18 @@ def first_look(weights: Artifact) -> str:
     """Describe selected text by its amount, its largest sources, its likeness to the task, and passages.
 
     The passages are the best, the middle and the last of the whole selection by score.
+
+    Args:
+        weights: A weights artifact.
+
+    Returns:
+        Lines for one log message.
     """
     counts = weights.manifest["counts"]
-    by_source = {source: row["selected_characters"] for source, row in counts["by_source"].items()}
-    total = sum(by_source.values()) or 1
-    largest = sorted(by_source, key=by_source.__getitem__, reverse=True)
-    shares = [
-        f"{source} {by_source[source] / total:.0%}" for source in largest if by_source[source]
-    ]
-    others = len(shares) - MOST_SOURCES
-    listed = ", ".join(shares[:MOST_SOURCES])
-    if others > 0:
-        listed += f", and {others:,} other sources"
     units = counts["units"]
     lines = [
         f"{units['selected']:,} of {units['in']:,} units (a unit is a sentence or window of text)",
-        f"by source: {listed}",
+        f"by source: {_largest_sources(counts['by_source'])}",
         describe_purity(weights.manifest["in_domain"]),
     ]
     passages = weights.manifest.get("passages", [])
@@ -525,34 +621,45 @@ def first_look(weights: Artifact) -> str:
     for passage in passages:
         head = f"{passage['place']}, {passage['score']:.3g}, {passage['source']}"
         lines.append(f"{head}: {shorten(passage['text'], 100)}")
-    return "\n          ".join(lines)
+    return NEXT_LINE.join(lines)
+
+
+def _largest_sources(by_source: Mapping[str, Mapping[str, float]]) -> str:
+    """Name the sources that most of the selected text is from, each with its share of the characters.
+
+    Args:
+        by_source: Sums of :func:`count_by_source`.
+    """
+    characters = {source: row["selected_characters"] for source, row in by_source.items()}
+    total = sum(characters.values()) or 1  # where nothing is selected, no share is computed
+    largest_first = sorted(characters, key=lambda source: characters[source], reverse=True)
+    shares = []
+    for source in largest_first:
+        if characters[source]:
+            shares.append(f"{source} {characters[source] / total:.0%}")
+    listed = ", ".join(shares[:MOST_SOURCES])
+    others = len(shares) - MOST_SOURCES
+    if others > 0:
+        listed += f", and {others:,} other sources"
+    return listed
 
 
 def weights_text(weights: Artifact) -> str:
-    """Format a weights artifact as text: selected text by source, its in-domain share, and the files."""
+    """Format a weights artifact as text: selected text by source, its in-domain share, and the files.
+
+    If beta was chosen, the curve of the choice comes first; with a balance, the groups have a table.
+    """
     manifest = weights.manifest
     text = weights.path / SELECTED_TEXT
     counts = manifest["counts"]
     lines = []
-    if beta := manifest.get("beta"):
-        columns = ["share", "units", "perplexity", "perplexity_random", "in_domain"]
-        curve = pd.DataFrame(beta["curve"])[columns].dropna(axis="columns", how="all")
-        curve_text = curve.to_string(index=False, float_format=lambda value: f"{value:.4g}")
-        lines.append(f"{curve_text}\n\nbeta {beta['beta']:.3g}: {beta['reason']}\n")
+    beta = manifest.get("beta")
+    if beta:
+        lines.append(_curve_text(beta))
     lines.append(f"{_selected_table(counts['by_source'])}\n")
-    if balance := manifest.get("balance"):
-        groups = pd.DataFrame(balance["groups"]).rename(
-            columns={"share": "of the budget", "selected_units": "selected"}
-        )
-        groups = groups.assign(selected=groups["selected"].round())[
-            ["group", "of the budget", "units", "selected", "name"]
-        ]
-        selection = balance["effective_groups"]["selected"]
-        scored = balance["effective_groups"]["pool"]
-        lines.append(groups.to_string(index=False, formatters={"of the budget": "{:.1%}".format}))
-        lines.append(
-            f"spread: {selection:.1f} groups of the selected text, {scored:.1f} of the pool (effective number)\n"
-        )
+    balance = manifest.get("balance")
+    if balance:
+        lines.append(_balance_text(balance))
     if "in_domain" in manifest:
         lines.append(describe_purity(manifest["in_domain"]))
     units = counts["units"]
@@ -564,20 +671,55 @@ def weights_text(weights: Artifact) -> str:
     return "\n".join(lines)
 
 
-def _selected_table(by_source: dict[str, dict[str, float]]) -> str:
+def _curve_text(beta: Mapping[str, Any]) -> str:
+    """Format a choice of beta as text: the table of its curve, then the choice and its reason.
+
+    Args:
+        beta: Values of :class:`dana.weighting.in_domain.Amount`.
+    """
+    columns = ["share", "units", "perplexity", "perplexity_random", "in_domain"]
+    curve = pd.DataFrame(beta["curve"])[columns].dropna(axis="columns", how="all")
+    table = curve.to_string(index=False, float_format=lambda value: f"{value:.4g}")
+    return f"{table}\n\nbeta {beta['beta']:.3g}: {beta['reason']}\n"
+
+
+def _balance_text(balance: Mapping[str, Any]) -> str:
+    """Format the groups of a balance as a table, and the effective numbers of groups as a sentence.
+
+    Args:
+        balance: Notes of :func:`_balance_notes`.
+    """
+    headings = {"share": "of the budget", "selected_units": "selected"}
+    groups = pd.DataFrame(balance["groups"]).rename(columns=headings)
+    groups = groups.assign(selected=groups["selected"].round())
+    shown = groups[["group", "of the budget", "units", "selected", "name"]]
+    table = shown.to_string(index=False, formatters={"of the budget": "{:.1%}".format})
+    selection = balance["effective_groups"]["selected"]
+    scored = balance["effective_groups"]["pool"]
+    spread = (
+        f"spread: {selection:.1f} groups of the selected text, "
+        f"{scored:.1f} of the pool (effective number)"
+    )
+    return f"{table}\n{spread}\n"
+
+
+def _selected_table(by_source: Mapping[str, Mapping[str, float]]) -> str:
+    """Format the sums of :func:`count_by_source` as a table, the source of most selected text first."""
+    # Where nothing is selected, or the pool has no text, the shares are 0.
     selected_total = sum(row["selected_characters"] for row in by_source.values()) or 1
     total = sum(row["characters"] for row in by_source.values()) or 1
-    rows: list[Mapping[str, Value]] = [
-        {
-            "source": source[:28],
-            "units": int(row["units"]),
-            "selected": round(row["selected_units"]),
-            "of its units": f"{row['selected_units'] / row['units']:.1%}",
-            "of the pool": f"{row['characters'] / total:.1%}",
-            "of the selected text": f"{row['selected_characters'] / selected_total:.1%}",
-        }
-        for source, row in sorted(
-            by_source.items(), key=lambda item: -item[1]["selected_characters"]
+    sources = sorted(by_source, key=lambda source: -by_source[source]["selected_characters"])
+    rows: list[Mapping[str, Value]] = []
+    for source in sources:
+        sums = by_source[source]
+        rows.append(
+            {
+                "source": source[:28],
+                "units": int(sums["units"]),
+                "selected": round(sums["selected_units"]),
+                "of its units": f"{sums['selected_units'] / sums['units']:.1%}",
+                "of the pool": f"{sums['characters'] / total:.1%}",
+                "of the selected text": f"{sums['selected_characters'] / selected_total:.1%}",
+            }
         )
-    ]
     return tabulate(rows)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+import sentencex
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -84,6 +85,50 @@ def test_a_sentence_without_end_is_cut_at_white_space(lengths):
     short = [length for length in lengths if length <= LONGEST_SENTENCE // 2]
     if len(short) == len(lengths):
         assert all(end == len(text) or text[end] == " " for _, end in spans)
+
+
+@pytest.mark.parametrize("language", ["en", "fr", "de", "zh", "ru"])
+def test_wide_white_space_before_a_full_stop_is_no_panic(language, capfd):
+    """sentencex 1.0.32 panics on it after a capital; a panic of Rust is no Exception."""
+    for space in ("\xa0", "\u2009", "\u202f", "\u3000", "\u2028"):
+        assert sentences(f"Vitamin C{space}.", language)
+        text = f"See plan B{space}. Then go on."
+        assert [text[start:end] for start, end in sentences(text, language)][-1].endswith("go on.")
+    assert "panicked" not in capfd.readouterr().err
+
+
+def test_a_text_on_which_the_library_panics_is_one_sentence(monkeypatch):
+    class PanicException(BaseException):
+        pass
+
+    def panic(language, text):
+        raise PanicException
+
+    monkeypatch.setattr("sentencex.get_sentence_boundaries", panic)
+    assert sentences(" One. Two. ") == [(1, 10)]
+
+    def interrupt(language, text):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sentencex.get_sentence_boundaries", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        sentences("One.")
+
+
+@pytest.mark.parametrize("piece", ["Ab?", "x!=y&&", "中?"])
+def test_code_without_white_space_is_cut_so_that_time_is_in_proportion(piece, monkeypatch):
+    longest = []
+    original = sentencex.get_sentence_boundaries
+
+    def measured(language, text):
+        longest.append(len(text))
+        return original(language, text)
+
+    monkeypatch.setattr("sentencex.get_sentence_boundaries", measured)
+    text = piece * 5_000
+    spans = sentences(text)
+    assert max(longest) <= LONGEST_STRETCH
+    assert "".join(text[start:end] for start, end in spans) == text
 
 
 def test_a_stretch_that_is_not_too_long_is_never_cut(monkeypatch):

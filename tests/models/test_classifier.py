@@ -7,6 +7,8 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
 )
 
 from dana.core.rng import torch_seed
@@ -32,6 +34,35 @@ def test_a_head_depends_on_its_seed_alone(checkpoint, tmp_path):
     torch.manual_seed(2)
     assert torch.equal(head(new_classifier(checkpoint, 3, seed=4)), head(first))
     assert not torch.equal(head(new_classifier(checkpoint, 3, seed=5)), head(first))
+
+
+def test_adapters_of_a_classifier_serve_one_of_other_labels(tmp_path):
+    """Its encoder has them; its head is new, as it has another shape."""
+    peft = pytest.importorskip("peft")
+    base = tmp_path / "base"
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        num_labels=2,
+    )
+    BertForSequenceClassification(config).save_pretrained(base)
+    model = BertForSequenceClassification.from_pretrained(base)
+    adapted = peft.get_peft_model(
+        model, peft.LoraConfig(r=2, target_modules=["query"], init_lora_weights=False)
+    )
+    adapted.save_pretrained(tmp_path / "adapter")
+    name = "encoder.layer.0.attention.self.query.weight"
+    plain = dict(BertForSequenceClassification.from_pretrained(base).bert.named_parameters())
+    for labels in (2, 3):
+        classifier = new_classifier(str(tmp_path / "adapter"), labels, 0)
+        weights = {
+            key.partition("model.")[2]: value for key, value in classifier.named_parameters()
+        }
+        [found] = [value for key, value in weights.items() if key.endswith(name)]
+        assert not torch.equal(found, plain[name])
 
 
 @pytest.mark.parametrize("width", [32, 128])

@@ -11,6 +11,7 @@ from dana.cli.main import main
 from dana.core.artifacts import read_json, write_json
 from dana.core.statistics import holm, two_level
 from dana.report.analysis import analyse
+from dana.report.choice import choice_note
 from dana.report.headline import headline, highlights, next_step, notes
 from dana.report.run import read_run
 from dana.report.sections import build_report
@@ -162,6 +163,26 @@ def write_choice(run, name, waiting, choice):
     content = {"choice": choice, "waiting": waiting, "metric": "accuracy", "texts": TEXTS}
     content |= {"expected": 0.58, "low": 0.53, "high": 0.63, "candidates": candidates}
     write_json(folder / "choice.json", content)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"low": None}, "expect 0.580 accuracy, uncorrected for the choice: too few texts"),
+        (
+            {"metric": "mae"},
+            "the best of 3 candidates (of those within a small margin the cheapest)",
+        ),
+        (
+            {"candidates": [{}]},
+            "is the adapted model, fine-tuned, the only candidate. On new texts",
+        ),
+    ],
+)
+def test_what_is_said_of_the_choice_is_what_was_done(tmp_path, changes, words):
+    write_choice(tmp_path, "finetuned-dana", 0, "finetuned-dana")
+    choice = read_json(tmp_path / "final" / "choice-finetuned-dana" / "choice.json")
+    assert words in choice_note({**choice, **changes}, "tickets")
 
 
 def test_a_program_reads_scores_verdicts_and_the_model_of_a_quick_run(tmp_path, capsys):

@@ -13,6 +13,7 @@ from dana.report import headline
 from dana.report.arm_results import ArmResult, Lineage, Predictions
 from dana.report.headline import next_step
 from dana.report.run import RunFrames
+from dana.report.tables import difference_table
 from dana.report.verdicts import (
     ArmComparison,
     best_baseline,
@@ -282,6 +283,17 @@ def test_a_question_whose_chance_is_unknown_keeps_a_run_going(chances):
     assert reason_to_stop(known)
     unknown = [replace(row, chance=chance) for row, chance in zip(asked, chances, strict=True)]
     assert reason_to_stop(unknown) == ""
+
+
+def test_a_baseline_has_no_models_that_could_collapse():
+    dana = arm_result("dana", grid(0.8), collapsed_seeds=frozenset({2}))
+    baseline = arm_result("TF-IDF", grid(0.5, 1), scores={}, is_baseline=True)
+    [row] = compare_arms([dana], [baseline])
+    assert row.reasons == "1 of 8 models collapsed"
+    table = difference_table([row])
+    assert table is not None
+    [(cells, _)] = table.rows()
+    assert "1 of 8" in cells
 
 
 def test_collapsed_models_have_no_chance_and_what_does_not_compare_is_not_waited_for():
