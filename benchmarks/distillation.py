@@ -1,10 +1,12 @@
-"""Distil an adapted MiniLM into a smaller model: how much of the teacher's probe is left, by chosen and by random text?
+"""Distil an adapted MiniLM into smaller models: how much of the teacher's probe is left, by chosen and by random text?
 
-    python benchmarks distillation WORK [--steps 150] [--minutes 140]
+    python benchmarks distillation WORK [--arm chosen] [--students static distill objective] [--minutes 140]
+    python benchmarks distillation WORK --speed
 
 WORK is the folder of `benchmarks evidence`: its tasks, its text and the adapted models, which are the teachers.
-Rows are appended to docs/results/distillation.jsonl; those that are there are not made again. Of each student
-stands beside it what adapting it by the teacher's own objective gives, with equally many steps.
+The students are a static model (`dana distill TEACHER static`), dana-mini by the objective `distill`, and, without
+a teacher, dana-mini by the objective that made the teacher, with equally many steps. Rows are appended to
+docs/results/distillation.jsonl; those that are there are not made again.
 """
 
 import argparse
@@ -12,26 +14,35 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).parent / "evidence"))
 
 from few_labels import ADAPTED
-from plan import CHOSEN, RANDOM, SIZES, SMALL
-from steps import probe, run_folder
+from plan import CHOSEN, DSIR, RANDOM, SIZES, SMALL
+from steps import encoder_of, probe, run_folder
+from texts import read_rows
 
 from dana.core.text_table import tabulate
 from dana.models.folder import resolve_model
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results" / "distillation.jsonl"
 TASKS = ("rct_sample", "csabstruct", "agnews")
-TEXTS = (CHOSEN, RANDOM)
 BASE = "base"
+LARGE_BASE = "minilm"
 TEACHER = "teacher"
+STATIC = "static"
+STATIC_OF_BASE = "static of minilm"  # whose teacher was not adapted
 DISTILLED = "distill"
+OBJECTIVE = "objective"
+STUDENTS = (STATIC, DISTILLED, OBJECTIVE)
+SPEED_TEXTS = 2_000
+ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -40,30 +51,40 @@ class Model:
 
     Attributes:
         task: Task that it is probed on.
-        objective: How it was made; ``base``, or ``teacher`` for the adapted MiniLM.
-        text: What it read, ``chosen`` or ``random``; empty for the base and the teacher.
+        objective: How it was made: ``base`` for dana-mini as it ships, ``minilm`` for MiniLM, ``teacher`` for
+            the adapted MiniLM, ``static``, ``static of minilm``, or the name of an objective.
+        text: What it read: ``chosen``, ``dsir`` or ``random``; empty for what was not adapted.
         steps: Optimizer steps.
+        arm: Text that the teacher was adapted on; empty without a teacher.
     """
 
     task: str
     objective: str
     text: str = ""
     steps: int = 0
+    arm: str = ""
 
 
-def models(steps: int) -> Iterator[Model]:
-    """Yield the models of all tasks: base, teacher, and two students on each text."""
+def models(arm: str, students: Sequence[str], steps: int) -> Iterator[Model]:
+    """Yield the models of all tasks: bases, teacher, and the students on selected and on random text."""
     for task in TASKS:
         yield Model(task, BASE)
-        yield Model(task, TEACHER)
-        for text in TEXTS:
-            yield Model(task, DISTILLED, text, steps)
-            yield Model(task, objective_of(task), text, steps)
+        yield Model(task, LARGE_BASE)
+        yield Model(task, TEACHER, arm, arm=arm)
+        for text in (arm, RANDOM):
+            if STATIC in students:
+                yield Model(task, STATIC, text, arm=arm)
+            if DISTILLED in students:
+                yield Model(task, DISTILLED, text, steps, arm)
+            if OBJECTIVE in students:
+                yield Model(task, objective_of(task), text, steps)
+        if STATIC in students:
+            yield Model(task, STATIC_OF_BASE, arm)
 
 
-def teacher_of(work: Path, task: str) -> Path:
+def teacher_of(work: Path, task: str, arm: str) -> Path:
     """Return the folder of the adapted MiniLM of a task."""
-    return work / "models" / task / ADAPTED[task]
+    return work / "models" / task / ADAPTED[task].replace(CHOSEN, arm)
 
 
 def objective_of(task: str) -> str:
@@ -75,22 +96,30 @@ def make(work: Path, model: Model) -> str:
     """Make a model, if it is not there; return its folder or name."""
     if model.objective == BASE:
         return resolve_model(SMALL)
+    if model.objective == LARGE_BASE:
+        return resolve_model(LARGE_BASE)
+    teacher = teacher_of(work, model.task, model.arm)
     if model.objective == TEACHER:
-        return str(teacher_of(work, model.task))
-    name = f"{model.objective}-{model.text}-{model.steps}"
-    folder = work / "distilled" / model.task / name
+        return str(teacher)
+    words = [model.objective, model.text, str(model.steps), model.arm]
+    folder = work / "distilled" / model.task / "-".join(words).replace(" ", "-")
     if folder.is_dir():
         return str(folder)
-    objective = model.objective
-    if objective == DISTILLED:
-        objective = f"{DISTILLED}:teacher={teacher_of(work, model.task)}"
     task = "" if model.text == RANDOM else model.task
-    command = [
-        *(sys.executable, "-m", "dana", "adapt", run_folder(work, task, model.text)),
-        *("--model", SMALL, "--objective", objective, "--steps", model.steps, "--out", folder),
-        *("--set", "adapt.max_tokens=128", "adapt.batch_size=64"),
-        *("adapt.learning_rate=null", "adapt.evaluations=0"),
-    ]
+    text = run_folder(work, task, model.text)
+    command: list[Any] = [sys.executable, "-m", "dana"]
+    if model.objective in (STATIC, STATIC_OF_BASE):
+        if model.objective == STATIC_OF_BASE:
+            teacher = Path(resolve_model(LARGE_BASE))
+        command += ["distill", teacher, STATIC, "--on", text, "--out", folder]
+    else:
+        objective = model.objective
+        if objective == DISTILLED:
+            objective = f"{DISTILLED}:teacher={teacher}"
+        command += ["adapt", text, "--model", SMALL, "--objective", objective]
+        command += ["--steps", model.steps, "--out", folder]
+        command += ["--set", "adapt.max_tokens=128", "adapt.batch_size=64"]
+        command += ["adapt.learning_rate=null", "adapt.evaluations=0"]
     subprocess.run([str(word) for word in command], check=True)
     return str(folder)
 
@@ -102,11 +131,11 @@ def read_results() -> list[dict[str, Any]]:
     return [json.loads(line) for line in RESULTS.read_text(encoding="ascii").splitlines()]
 
 
-def run(work: Path, steps: int, minutes: float) -> None:
+def run(work: Path, wanted: Sequence[Model], minutes: float) -> None:
     """Make what is missing."""
     known = [{name: row[name] for name in asdict(Model("", ""))} for row in read_results()]
     deadline = time.monotonic() + 60 * minutes
-    for model in models(steps):
+    for model in wanted:
         if asdict(model) in known or time.monotonic() > deadline:
             continue
         folder = make(work, model)
@@ -120,30 +149,80 @@ def table() -> list[dict[str, str]]:
     """Return the accuracy of every model, and its share of the teacher's, a row for each."""
     rows = read_results()
     teachers = {
-        (row["task"], row["size"]): row["accuracy"] for row in rows if row["objective"] == TEACHER
+        (row["task"], row["arm"], row["size"]): row["accuracy"]
+        for row in rows
+        if row["objective"] == TEACHER
     }
     found: dict[tuple[Any, ...], dict[str, str]] = {}
     for row in rows:
-        key = (row["task"], row["objective"], row["text"], row["steps"])
-        cells = {"task": row["task"], "model": row["objective"], "text": row["text"]}
-        cells["steps"] = str(row["steps"] or "")
+        key = tuple(row[name] for name in asdict(Model("", "")))
+        cells = {
+            "task": row["task"],
+            "model": row["objective"],
+            "text": row["text"],
+            "steps": str(row["steps"] or ""),
+        }
         cells = found.setdefault(key, cells)
-        share = row["accuracy"] / teachers[row["task"], row["size"]]
-        cells[f"{row['size']} labels"] = f"{row['accuracy']:.3f}"
-        cells[f"of the teacher, {row['size']}"] = f"{share:.1%}"
+        size = row["size"]
+        cells[f"{size} labels"] = f"{row['accuracy']:.3f}"
+        teacher = teachers.get((row["task"], row["arm"], size))
+        share = "" if teacher is None else f"{row['accuracy'] / teacher:.1%}"
+        cells[f"of the teacher, {size}"] = share
     return list(found.values())
+
+
+def speeds(work: Path, arm: str) -> list[dict[str, str]]:
+    """Measure how many test texts of the first task each model encodes in a second, in turns; medians."""
+    task = TASKS[0]
+    texts = [row["text"] for row in read_rows(work / "tasks" / task / "test.jsonl")][:SPEED_TEXTS]
+    places = {
+        TEACHER: make(work, Model(task, TEACHER, arm, arm=arm)),
+        SMALL: make(work, Model(task, BASE)),
+        STATIC: make(work, Model(task, STATIC, arm, arm=arm)),
+    }
+    encoders = {name: encoder_of(place) for name, place in places.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in places}
+    for _ in range(ROUNDS):
+        for name, encoder in encoders.items():
+            start = time.perf_counter()
+            encoder.encode(texts)
+            seconds[name].append(time.perf_counter() - start)
+    slowest = float(np.median(seconds[TEACHER]))
+    rows = []
+    for name, place in places.items():
+        median = float(np.median(seconds[name]))
+        size = sum(file.stat().st_size for file in Path(place).glob("*.safetensors"))
+        rows.append(
+            {
+                "model": name,
+                "texts a second": f"{len(texts) / median:,.0f}",
+                "ratio": f"{slowest / median:.1f}",
+                "MB": f"{size / 1e6:.0f}",
+            }
+        )
+    return rows
 
 
 def main() -> None:
     """Go on with the measurements, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("work", type=Path, help="folder of `benchmarks evidence`")
-    parser.add_argument("--steps", type=int, default=150, help="of every student")
+    parser.add_argument(
+        "--arm", choices=[CHOSEN, DSIR], default=CHOSEN, help="text of the teachers"
+    )
+    parser.add_argument("--students", nargs="+", choices=STUDENTS, default=list(STUDENTS))
+    parser.add_argument("--steps", type=int, default=150, help="of every trained student")
     parser.add_argument("--minutes", type=float, default=140, help="after which nothing begins")
     parser.add_argument("--tables", action="store_true", help="print the table and end")
+    parser.add_argument(
+        "--speed", action="store_true", help="measure texts a second, one core, and end"
+    )
     args = parser.parse_args()
+    if args.speed:
+        print(tabulate(speeds(args.work, args.arm)))
+        return
     if not args.tables:
-        run(args.work, args.steps, args.minutes)
+        run(args.work, list(models(args.arm, args.students, args.steps)), args.minutes)
     print(tabulate(table()))
 
 

@@ -41,6 +41,7 @@ from texts import own_documents, read_rows, write_rows
 from dana.core.artifacts import read_json
 from dana.core.files import slug
 from dana.corpus.units import sentences
+from dana.encoders.static import StaticEncoder
 from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.pilot import NONE
 from dana.finetuning.probe import (
@@ -51,6 +52,7 @@ from dana.finetuning.probe import (
     text_keys,
 )
 from dana.finetuning.settings import ProbeSettings
+from dana.models.encoder_folder import is_static_model
 from dana.models.folder import resolve_model
 from dana.stages.pilot import pilot_stage
 from dana.stages.probe import CHOOSING_DRAWS, RETRIEVAL_FILE, group_numbers, retrieval_stage
@@ -229,12 +231,19 @@ class TaskVectors:
         return probe_scores(self.vectors, self.labels, self.known.kind, sample, tests, strength)
 
 
+def encoder_of(model: str) -> Any:
+    """Return the encoder of a checkpoint, or of a static model."""
+    if is_static_model(model):
+        return StaticEncoder(model)
+    return TransformerEncoder.of_checkpoint(model, ProbeSettings().max_tokens)
+
+
 def encode(work: Path, task: str, model: str | Path) -> TaskVectors:
     """Encode the texts of a task."""
     folder = work / "tasks" / task
     train = read_rows(folder / "train.jsonl")
     test = read_rows(folder / "test.jsonl")
-    encoder = TransformerEncoder.of_checkpoint(str(model), ProbeSettings().max_tokens)
+    encoder = encoder_of(str(model))
     vectors = encoder.encode([row["text"] for row in (*train, *test)]).cpu().numpy()
     names = sorted({row["label"] for row in (*train, *test)})
     kind = SingleLabel(tuple(names))

@@ -58,6 +58,8 @@ ADAPT = [
     Flag("--layout", "adapt.execution.layout", "padded or unpadded; auto: by the device"),
     Flag("--track", "adapt.execution.trackers", "log to trackers: tensorboard, wandb", MANY),
 ]
+DISTILL = plain_flags("steps learning_rate seed", "adapt.")
+STATIC = "static"  # a student that is no checkpoint
 CARDS = plain_flags("data task_path+")
 WEIGHT = (
     "balanced: all classes count alike, whatever their number of texts; none (default: the card's)"
@@ -132,6 +134,25 @@ def add_training(add: AddCommand) -> None:
         "--resize-embeddings",
         action="store_true",
         help="give tokens that the model has no rows for the mean of their pieces' rows, in OUT-base",
+    )
+
+    distill = add_command(add, "distill", _distill, DISTILL, reads=["selection"], json=True)
+    add_remake(distill)
+    distill.add_argument(
+        "teacher", metavar="TEACHER", help="the encoder to learn from: a folder or a Hub name"
+    )
+    students = f"{STATIC}, a vector for each token; or the checkpoint to train"
+    distill.add_argument("student", metavar="STUDENT", help=students)
+    runs = "a run's folder, with pool/, weights/ and target/"
+    distill.add_argument(
+        "--on", dest="folder", type=local_folder, required=True, metavar="RUN", help=runs
+    )
+    distill.add_argument(
+        "--out",
+        dest="to",
+        type=local_folder,
+        metavar="OUT",
+        help="folder of the model (default: RUN/distilled)",
     )
 
 
@@ -237,6 +258,61 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
         note = "or, with labelled data, dana finetune: docs/guide/finetuning.md"
         print(next_command("report", folder, note=note))
     return answer
+
+
+def _distill(args: argparse.Namespace) -> dict[str, Any]:
+    """Teach a small model the vectors that an encoder gives to the text that a run selected.
+
+    The student static has a vector for each token of the teacher, and of a text their mean: no
+    transformer runs, so it encodes some hundred times as many texts a second. It opens in
+    sentence-transformers. It takes what the teacher takes to read up to 100,000 sentences once.
+
+    A checkpoint as student is trained by the objective distill, as by dana adapt --objective
+    distill:teacher=TEACHER, which also runs on several processes. See docs/guide/distillation.md.
+
+      dana distill tickets/encoder static --on tickets --out tickets-static
+      dana distill all-mpnet-base-v2 minilm --on runs/notes --steps 150
+    """
+    from dana.core.remake import call_remaking
+
+    settings = settings_from(args)
+    out = args.to or args.folder / "distilled"
+    is_static = args.student == STATIC
+    artifact = call_remaking(
+        lambda: _student(args, settings, out, is_static=is_static), args.remake
+    )
+    print(f"written: {artifact.path}")
+    answer = {"model": artifact.path, "counts": artifact.manifest["counts"]}
+    if is_static:
+        answer["cosine"] = artifact.manifest["cosine"]
+        for name, cosine in answer["cosine"].items():
+            print(f"cosine with the teacher's vectors, held-out {name} text: {cosine}")
+    return answer
+
+
+def _student(
+    args: argparse.Namespace, settings: "RunSettings", out: Path, *, is_static: bool
+) -> "Artifact":
+    """Make the student of ``dana distill``."""
+    from dana.stages.distill import static_stage, taught_settings
+    from dana.stages.recipe import settings_of_call
+    from dana.stages.texts import held_out_folders
+    from dana.stages.training import TrainingData, adapt_stage
+
+    folder = args.folder
+    texts = held_out_folders(folder)
+    language = settings.selection.language
+    if is_static:
+        given = {"adapt.steps", "adapt.learning_rate"} & args.explicit
+        if given:
+            raise ConfigError(f"{min(given)} has no effect with the student static; remove it")
+        data = TrainingData(folder / "pool", folder / "weights", *texts, language=language)
+        return static_stage(args.teacher, data, out, settings.adapt.seed)
+    adapt = taught_settings(settings.adapt, args.teacher, args.explicit)
+    call = settings_of_call(settings, args.explicit, ["adapt"])
+    return adapt_stage(
+        args.student, folder / "pool", folder / "weights", *texts, adapt, out, call, language
+    )
 
 
 def publish(folder: Path, name: str | None, kind: str) -> dict[str, str]:

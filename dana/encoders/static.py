@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,9 @@ from torch import Tensor
 from dana.core.config import require
 from dana.core.device import find_device
 from dana.core.errors import ArtifactError
+from dana.core.files import file_digest
 from dana.encoders.words import pool_rows
+from dana.models.encoder_folder import is_static_model, read_static_model, static_model_files
 from dana.models.folder import load_backbone, load_own_tokenizer, model_identity
 from dana.models.minilm import minilm_folder
 
@@ -40,8 +43,12 @@ class StaticEncoder:
     and unknown tokens have weight 0; a text of no other tokens is a zero vector. Texts are not
     truncated.
 
+    Of a static model, such as ``dana distill`` makes, the vectors are taken as they are, for all tokens
+    alike.
+
     Attributes:
-        model: A Hub name or a folder with safetensors weights; empty takes the packaged MiniLM.
+        model: A Hub name or a folder with safetensors weights, or the folder of a static model; empty
+            takes the packaged MiniLM.
         a: Probability of tokens with weight 1/2; 0.001 in the paper.
         device: ``auto`` takes CUDA when there is one.
 
@@ -63,8 +70,19 @@ class StaticEncoder:
         return self.model or str(minilm_folder())
 
     @cached_property
+    def _fitted(self) -> tuple[np.ndarray, Any] | None:
+        """Vectors and tokenizer of a static model; None of a checkpoint."""
+        if not is_static_model(self._checkpoint):
+            return None
+        return read_static_model(Path(self._checkpoint))
+
+    @cached_property
     def tokenizer(self) -> Any:
         """The model's fast tokenizer."""
+        if self._fitted is not None:
+            from transformers import PreTrainedTokenizerFast
+
+            return PreTrainedTokenizerFast(tokenizer_object=self._fitted[1])
         return load_own_tokenizer(self._checkpoint)
 
     @cached_property
@@ -72,6 +90,8 @@ class StaticEncoder:
         """The fast tokenizer without truncation and padding, for single words."""
         from tokenizers import Tokenizer
 
+        if self._fitted is not None:
+            return self._fitted[1]
         if not self.tokenizer.is_fast:
             raise ArtifactError(
                 f"{self._checkpoint}: static needs a fast tokenizer (tokenizer.json)"
@@ -89,6 +109,8 @@ class StaticEncoder:
     @cached_property
     def _table(self) -> Tensor:
         """Weighted embedding of each token without the common component, (vocabulary, dims)."""
+        if self._fitted is not None:
+            return torch.from_numpy(self._fitted[0]).float().to(find_device(self.device))
         embeddings = load_backbone(self._checkpoint).get_input_embeddings()
         rows = embeddings.weight.detach().double().cpu()
         probability = torch.zeros(len(rows), dtype=torch.double)
@@ -99,6 +121,9 @@ class StaticEncoder:
         return table.float().to(find_device(self.device))
 
     def identity(self) -> dict[str, Any]:
+        if self._fitted is not None:
+            files = static_model_files(Path(self._checkpoint))
+            return {"encoder": "static", "model": {file.name: file_digest(file) for file in files}}
         return {"encoder": "static", "weights": model_identity(self._checkpoint), "a": self.a}
 
     def encode(self, texts: Sequence[str]) -> Tensor:

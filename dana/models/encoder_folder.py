@@ -1,18 +1,27 @@
-"""Write an encoder of texts as a folder that sentence-transformers opens by itself."""
+"""Write an encoder of texts as a folder that sentence-transformers opens by itself, and read a static one."""
 
 from pathlib import Path
+from typing import Any
 
-from dana.core.artifacts import write_json
+import numpy as np
+from tokenizers import Tokenizer
+
+from dana.core.artifacts import read_json, write_json
+from dana.core.errors import ArtifactError
 from dana.models.convertible import MODULES
-from dana.models.folder import load_own_tokenizer, load_with_head, quiet_transformers
+from dana.models.folder import load_own_tokenizer, load_with_head, loading, quiet_transformers
 from dana.models.heads import positions_of
 from dana.models.pooling import OLD_KEYS, POOLING_CONFIG, Pooling, read_pooling
+from dana.models.saving import WEIGHTS
 
 # Names that every version of sentence-transformers reads.
 TYPE = "sentence_transformers.models.{}"
 PLACE_OF_POOLING = "1_Pooling"
 PLACE_OF_NORMALIZE = "2_Normalize"
 SETTINGS = "sentence_bert_config.json"
+STATIC = "StaticEmbedding"
+STATIC_WEIGHTS = "embedding.weight"
+TOKENIZER = "tokenizer.json"
 
 
 def save_encoder(model: str, folder: Path, max_tokens: int) -> None:
@@ -48,6 +57,73 @@ def save_encoder(model: str, folder: Path, max_tokens: int) -> None:
         tokenizer.save_pretrained(folder)
     longest = min(max_tokens, positions_of(network.config))
     _write_modules(folder, pooling, network.config.hidden_size, longest)
+
+
+def save_static_encoder(vectors: np.ndarray, tokenizer: Any, folder: Path) -> None:
+    """Write a static model as a folder that sentence-transformers opens.
+
+    Args:
+        vectors: float32 of shape (ids, width), a vector for each token.
+        tokenizer: A fast tokenizer.
+        folder: Target folder; must exist.
+
+    Raises:
+        ArtifactError: If the tokenizer is not fast.
+    """
+    from safetensors.numpy import save_file
+
+    if not tokenizer.is_fast:
+        raise ArtifactError("a static model needs a fast tokenizer (tokenizer.json)")
+    words = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
+    words.no_truncation()
+    words.no_padding()
+    words.save(str(folder / TOKENIZER))
+    save_file({STATIC_WEIGHTS: vectors}, folder / WEIGHTS, {"format": "pt"})
+    module_type = TYPE.format(STATIC)
+    write_json(folder / MODULES, [{"idx": 0, "name": "0", "path": "", "type": module_type}])
+
+
+def is_static_model(model: str) -> bool:
+    """Return whether a model is a folder with a static model, as sentence-transformers writes it, and nothing else."""
+    modules = Path(model) / MODULES
+    if not modules.is_file():
+        return False
+    content = read_json(modules)
+    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in content]
+    return kinds == [STATIC]
+
+
+def static_model_files(folder: Path) -> tuple[Path, Path]:
+    """Return the files with the vectors and the tokenizer of a static model."""
+    # sentence-transformers puts the files of a module into the folder that modules.json names.
+    place = folder / read_json(folder / MODULES)[0]["path"]
+    return place / WEIGHTS, place / TOKENIZER
+
+
+def read_static_model(folder: Path) -> tuple[np.ndarray, Tokenizer]:
+    """Read a static model.
+
+    Args:
+        folder: Folder for which :func:`is_static_model` holds.
+
+    Returns:
+        Its vectors, of shape (ids, width), and its tokenizer.
+
+    Raises:
+        ArtifactError: If a file is missing or damaged.
+    """
+    from safetensors.numpy import load_file
+
+    weights_file, tokenizer_file = static_model_files(folder)
+    with loading(str(folder)):
+        weights = load_file(weights_file)
+        words = Tokenizer.from_file(str(tokenizer_file))
+    if STATIC_WEIGHTS not in weights:
+        found = ", ".join(weights)
+        raise ArtifactError(f"{weights_file}: has {found}, and not {STATIC_WEIGHTS}")
+    words.no_truncation()
+    words.no_padding()
+    return weights[STATIC_WEIGHTS], words
 
 
 def _write_modules(folder: Path, pooling: Pooling, width: int, max_tokens: int) -> None:

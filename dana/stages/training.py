@@ -112,12 +112,13 @@ class TrainingData:
 
     Attributes:
         pool: Folder of documents to train on.
-        weights: Folder of their weights; None gives everything weight 1.
+        weights: Folder of their weights; None gives everything weight 1. It becomes None where the
+            mixture has no selected text.
         target_heldout: Folder of held-out target documents.
-        pool_heldout: Folder of held-out pool documents; made from the pool if missing.
-        mix: Shares of the mixture; empty trains on what has weights, or on the whole pool without
-            weights.
-        mixes: Those of each phase, of the same texts; empty for one phase.
+        pool_heldout: Folder of held-out pool documents; :meth:`hold_out` makes it if it is missing.
+        mix: Shares of the mixture by part, in the order of :data:`dana.train.settings.PARTS`. Empty
+            trains on what has weights, or on the whole pool without weights.
+        mixes: Shares of the mixture of each phase, of the parts in `mix`; empty for one phase.
         language: ISO 639-1 code, for objectives that cut text without weights into sentences.
 
     Raises:
@@ -134,10 +135,11 @@ class TrainingData:
 
     def __post_init__(self) -> None:
         has_weights = self.weights is not None
-        selects = "selected" in self.mix if self.mix else has_weights
-        hint = "without selected, as there are no weights"
-        require(has_weights or not selects, "mix", dict(self.mix), hint)
-        mix = self.mix or {"selected" if selects else "pool": 1.0}
+        mix = self.mix or _default_mix(has_weights)
+        selects = "selected" in mix
+        allowed = "without selected, as there are no weights"
+        require(has_weights or not selects, "mix", dict(self.mix), allowed)
+        # Fields of a frozen dataclass can be set only in this way.
         in_order = {name: float(mix[name]) for name in PARTS if name in mix}
         object.__setattr__(self, "mix", in_order)
         if not selects:
@@ -149,25 +151,40 @@ class TrainingData:
         return self.target_heldout.with_name("fit")
 
     def hold_out(self) -> None:
-        """Hold out pool documents, unless the folder was given from elsewhere.
+        """Hold out documents of the pool into the folder `pool_heldout`, if that is missing.
 
-        The run's own folder, beside the pool and made by dana, goes through
-        :func:`held_out_stage`: it is reused, or refused if it was made from another pool.
+        A folder that is there is taken as it is. Only one beside the pool that dana made is checked
+        by :func:`held_out_stage`, which reuses it, or refuses it if it was made from another pool.
+
+        Raises:
+            ArtifactError: If the folder was made from another pool, or there is no pool.
         """
-        is_of_this_run = self.pool_heldout.parent == self.pool.parent
-        is_ours = is_of_this_run and (self.pool_heldout / MANIFEST).is_file()
-        if is_ours or not self.pool_heldout.is_dir():
+        is_beside_pool = self.pool_heldout.parent == self.pool.parent
+        is_of_this_run = is_beside_pool and (self.pool_heldout / MANIFEST).is_file()
+        is_missing = not self.pool_heldout.is_dir()
+        if is_missing or is_of_this_run:
             held_out_stage(self.pool, self.pool_heldout)
 
     def identity(self) -> dict[str, Any]:
-        """Return the fingerprints of all inputs, and the mixture."""
+        """Return the fingerprints of all inputs, and the mixture.
+
+        Raises:
+            ArtifactError: If an input is missing or damaged.
+        """
         return {
             **self.input_fingerprints(),
             "pool_heldout": table_identity(self.pool_heldout, DOCUMENTS),
         }
 
     def input_fingerprints(self) -> dict[str, Any]:
-        """Return mixture and fingerprints of the inputs that must exist; checks them (:func:`table_identity`)."""
+        """Return the mixture, and the fingerprints of the inputs that no method of this class makes.
+
+        The held-out documents of the pool are not among them. Each input is checked to be there
+        (:func:`dana.core.schemas.table_identity`).
+
+        Raises:
+            ArtifactError: If an input is missing or damaged.
+        """
         fingerprints: dict[str, Any] = {
             "pool": table_identity(self.pool, DOCUMENTS),
             "target_heldout": table_identity(self.target_heldout, DOCUMENTS),
@@ -184,6 +201,8 @@ class TrainingData:
     ) -> tuple[ExampleSet, dict[str, int]]:
         """Make the examples of each part of the mixture and join them.
 
+        The tokens of the pool are kept beside it (:func:`dana.stages.pack.pack_stage`).
+
         Args:
             tokenizer: Tokenizer of the model.
             make: Makes the examples of one part
@@ -191,22 +210,29 @@ class TrainingData:
 
         Returns:
             The examples, and counts: of the first part those of
-            :meth:`dana.train.objectives.base.Objective.examples`, of the others the number of
-            examples.
+            :meth:`dana.train.objectives.base.Objective.examples`, of each other part the number of
+            its examples, under ``windows_of_PART``.
 
         Raises:
             DataError: See :meth:`dana.train.objectives.base.Objective.examples`.
-            ConfigError: Likewise.
+            ConfigError: See :meth:`dana.train.objectives.base.Objective.examples`.
+            ArtifactError: If an input is missing or damaged.
         """
         exclude = self.heldout_ids()
-        tokenised_for = None if "pool" in self.mix else self.weights
-        pool_tokens = cache(
-            lambda: Tokens.open(pack_stage(self.pool, tokenizer, tokenised_for).path)
-        )
+
+        # The tokens are opened once for all parts that are pool text, and not at all if the task's
+        # text is the only part.
+        @cache
+        def pool_tokens() -> Tokens:
+            # Without the whole pool in the mixture, tokens of documents with a weight are enough.
+            weights = None if "pool" in self.mix else self.weights
+            return Tokens.open(pack_stage(self.pool, tokenizer, weights).path)
 
         def text_of(name: str) -> TrainingText:
+            """Return the text of a part of the mixture."""
             if name == "task":
-                return replace(folder_text(self.task, tokenizer, self.language), exclude=exclude)
+                whole_folder = folder_text(self.task, tokenizer, self.language)
+                return replace(whole_folder, exclude=exclude)
             weights = self.weights if name == "selected" else None
             return TrainingText(
                 pool_tokens(),
@@ -223,35 +249,41 @@ class TrainingData:
                 examples, part_counts = make(text_of(name))
             except DataError as error:
                 if name == "selected":
-                    raise
+                    raise  # the error names the weights, which say what was selected
                 source = self.task if name == "task" else self.pool
                 raise DataError(f"mix={dict(self.mix)}: {name} ({source}): {error}") from error
             parts[name] = examples
-            if counts:
-                counts[f"windows_of_{name}"] = len(examples)
-            else:
+            is_first = not counts
+            if is_first:
                 counts = part_counts
-        return ExampleSet.mixture(parts, *(self.mixes or [self.mix])), counts
+            else:
+                counts[f"windows_of_{name}"] = len(examples)
+        mixes = self.mixes or [self.mix]
+        return ExampleSet.mixture(parts, *mixes), counts
 
     def heldout_texts(self, tokenizer: Any) -> dict[str, TrainingText]:
-        """Tokenise the held-out documents, by name: target and pool."""
+        """Tokenise the held-out documents in memory, and return them under ``target`` and ``pool``."""
         folders = {"target": self.target_heldout, "pool": self.pool_heldout}
         return {
             name: folder_text(folder, tokenizer, self.language) for name, folder in folders.items()
         }
 
     def documents(self) -> Iterator[Document]:
-        """Yield the documents that training reads at least a part of."""
+        """Yield the documents of pool and task that training reads, whole or in part."""
         yield from self.pool_documents()
         if "task" in self.mix:
             yield from iterate_documents(self.task)
 
     def pool_documents(self) -> Iterator[Document]:
-        """Yield the documents of the pool that training reads at least a part of."""
+        """Yield the documents of the pool that training reads, whole or in part.
+
+        They are all that are not held out; without the whole pool in the mixture, only those of which
+        something has a weight.
+        """
         exclude = self.heldout_ids()
         reads_all = "pool" in self.mix
         selected: set[str] = set()
-        if self.weights:
+        if self.weights is not None:
             selected = selected_ids(self.weights)
         for document in iterate_documents(self.pool):
             if document.doc_id in exclude:
@@ -260,22 +292,24 @@ class TrainingData:
                 yield document
 
     def overlap(self, documents: np.ndarray) -> tuple[float, np.ndarray]:
-        """Measure how much of this text is in documents that a model was trained on.
+        """Measure how much of this training's text a model was trained on before.
 
         Args:
-            documents: Keys of the model's documents
-                (:func:`dana.models.known_text.read_known_text`).
+            documents: Keys of the documents that the model was trained on, uint64 of shape
+                (documents,) (:func:`dana.models.known_text.read_known_text`).
 
         Returns:
-            The share of the characters of this training's text that the model has read before; and
-            the keys of all documents, those of the model and these.
+            The share of the characters of :meth:`documents` that are in such a document; and the
+            keys of all documents, those of the model and those of this training, sorted.
         """
         rows = ((text_key(document.text), len(document.text)) for document in self.documents())
+        # The documents are read once, one at a time; two numbers of each are kept.
         table = np.fromiter(rows, [("key", np.uint64), ("characters", np.int64)])
         keys = table["key"]
         characters = table["characters"]
-        known = characters[np.isin(keys, documents)].sum()
-        share = float(known / max(1, characters.sum()))
+        is_known = np.isin(keys, documents)
+        known_characters = characters[is_known].sum()
+        share = float(known_characters / max(1, characters.sum()))
         return share, np.union1d(documents, keys)
 
     def heldout_ids(self) -> set[str]:
@@ -287,19 +321,33 @@ class TrainingData:
 
 
 def folder_text(folder: Path, tokenizer: Any, language: str = "en") -> TrainingText:
-    """Tokenise a folder of documents in memory, all of weight 1."""
+    """Tokenise a folder of documents in memory; all their text has weight 1.
+
+    Args:
+        folder: Folder of :data:`dana.core.schemas.DOCUMENTS`.
+        tokenizer: Tokenizer of the model.
+        language: ISO 639-1 code, for objectives that cut text into sentences.
+    """
+    no_weights = None
     return TrainingText(
         Tokens.from_documents(iterate_documents(folder), tokenizer),
-        None,
+        no_weights,
         partial(iterate_documents, folder),
         partial(sentences, language=language),
     )
+
+
+def _default_mix(has_weights: bool) -> dict[str, float]:
+    """Return the mixture of a training that names none: the text with weights, or else the whole pool."""
+    return {"selected" if has_weights else "pool": 1.0}
 
 
 def weighted_examples(
     data: TrainingData, tokenizer: Any, objective: str, max_tokens: int
 ) -> Examples:
     """Cut the selected text of a pool into training examples, without held-out documents.
+
+    Documents of the pool are held out first if none are yet, and its tokens are kept beside it.
 
     Args:
         data: Corpus, weights and held-out documents.
@@ -308,16 +356,20 @@ def weighted_examples(
         max_tokens: Most tokens of an example, special tokens included.
 
     Raises:
-        ConfigError: If the tokenizer does not fit the objective, or `max_tokens` is too small.
+        ConfigError: If the objective trains no tokens, the tokenizer does not fit it, or `max_tokens`
+            is too small.
+        PluginError: If no objective has this name.
+        DataError: If no text to train on remains.
         ArtifactError: If a folder is missing.
     """
-    data.input_fingerprints()
+    data.input_fingerprints()  # for its checks: a missing folder is reported before any work
     data.hold_out()
     trained = OBJECTIVES.create(objective)
     allowed = "one that trains tokens: your own loop gets windows of text"
     require(not trained.has_own_head, "objective", objective, allowed)
-    examples, _ = data.examples(tokenizer, _maker(trained, tokenizer, max_tokens, 0))
-    assert isinstance(examples, Examples)
+    seed = 0  # windows of text do not depend on it
+    examples, _ = data.examples(tokenizer, _example_maker(trained, tokenizer, max_tokens, seed))
+    assert isinstance(examples, Examples)  # as of every objective of dana that trains tokens
     return examples
 
 
@@ -331,11 +383,12 @@ class TrainingJob:
         data: Inputs.
         settings: Settings of the training.
         head_warmup: Warm-up of a new language-model head.
-        needs_head: Whether the model lacks a head, so that the warm-up decides the result.
+        needs_head: Whether the base lacks a head, so that the settings of the warm-up decide the
+            result and are part of its fingerprint.
         licence: Line of a model card with the licence of the base; empty if unknown.
         documents: Keys of the documents that the base was trained on
-            (:func:`dana.models.known_text.read_known_text`); empty for a model from scratch; None
-            if that is unknown, and then nothing is noted.
+            (:func:`dana.models.known_text.read_known_text`). They are empty for a model from scratch.
+            None says that they are unknown; then the new model does not say what it has read, either.
         after_evaluation: Looks at the model after each evaluation, and may end the run.
     """
 
@@ -350,27 +403,40 @@ class TrainingJob:
     after_evaluation: AfterEvaluation = go_on
 
 
+def check_weights(weights: Path, objective: Objective, spec: str) -> None:
+    """Check that weights were made from the scores beside them, and that an objective can train on their units.
+
+    Args:
+        weights: Folder of the weights.
+        objective: The objective.
+        spec: Spec of the objective, for the error.
+
+    Raises:
+        ArtifactError: If the weights were made from other scores than those beside them.
+        ConfigError: If the objective reads sentences, and the weights are of windows.
+    """
+    _check_scores(weights)
+    scores_inputs = read_manifest(weights.parent / "scores").get("depends_on", {})
+    units = scores_inputs.get("selection", {}).get("units", "sentence")
+    if objective.cuts_sentences:
+        allowed = f"masked: it reads sentences, and {weights} are weights of units={units}"
+        require(units == "sentence", "objective", spec, allowed)
+
+
 def _check_scores(weights: Path) -> None:
-    """Check that weights were made from the scores beside them, which may have been made again."""
-    scores = read_manifest(weights.parent / "scores").get("fingerprint")
-    origin = read_manifest(weights).get("depends_on", {}).get("scores")
-    if scores and isinstance(origin, str) and origin != scores:
+    """Check that weights were made from the scores beside them, which may have been made again.
+
+    Raises:
+        ArtifactError: If they were made from others.
+    """
+    fingerprint = read_manifest(weights.parent / "scores").get("fingerprint")
+    made_from = read_manifest(weights).get("depends_on", {}).get("scores")
+    # Weights that were not made by dana weigh, or have no scores beside them, pass.
+    is_known = bool(fingerprint) and isinstance(made_from, str)
+    if is_known and made_from != fingerprint:
         raise ArtifactError(
             f"{weights}: made from other scores than {weights.parent / 'scores'}; run dana weigh again"
         )
-
-
-def _check_units(weights: Path, settings: TrainSettings) -> None:
-    """Check that an objective that reads sentences gets weights of sentences.
-
-    Raises:
-        ConfigError: If the weights are of windows.
-    """
-    scores = read_manifest(weights.parent / "scores").get("depends_on", {})
-    units = scores.get("selection", {}).get("units", "sentence")
-    if settings.make_objective().cuts_sentences:
-        allowed = f"masked: it reads sentences, and {weights} are weights of units={units}"
-        require(units == "sentence", "objective", settings.objective, allowed)
 
 
 def run_job(
@@ -392,6 +458,9 @@ def run_job(
 
     Raises:
         Preemption: If a signal asked to stop; a checkpoint is saved.
+        ConfigError: If a tracker is not installed, or fewer processes joined than were launched.
+        ArtifactError: If an input is missing or damaged, or `out` holds something else.
+        DataError: If there is no text to train on, or nothing in it to predict.
     """
     execution = job.settings.execution
     check_trackers(execution.trackers)
@@ -409,15 +478,14 @@ def run_job(
     checkpoints = Checkpoints(Path(f"{out}-checkpoints"), depends_on, launch)
 
     def write(draft: Draft | None) -> None:
-        checkpoint = find_checkpoint(checkpoints, execution.resume)
         run = TrainingRun(
-            job.settings,
-            job.head_warmup,
-            accelerator,
-            checkpoints,
-            checkpoint,
-            out,
-            job.after_evaluation,
+            settings=job.settings,
+            head_warmup=job.head_warmup,
+            accelerator=accelerator,
+            checkpoints=checkpoints,
+            checkpoint=find_checkpoint(checkpoints, execution.resume),
+            out=out,
+            after_evaluation=job.after_evaluation,
         )
         _train(job, run, draft)
         if draft is not None and given:
@@ -429,7 +497,19 @@ def run_job(
 
 
 def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
-    """Train and fill the draft; ranks without a draft take part and write nothing."""
+    """Load the model, train it, and fill the draft: model, records, model card, notes and counts.
+
+    Args:
+        job: Model, data and settings.
+        run: The run of this training on every rank.
+        draft: Draft of the model; None on ranks that take part and write nothing.
+
+    Raises:
+        ConfigError: If the model has too few positions, or ``final=best`` has no held-out target text
+            to measure.
+        DataError: See :func:`run_job`.
+        Preemption: See :func:`run_job`.
+    """
     data = job.data
     settings = job.settings
     language_model = job.load()
@@ -441,11 +521,11 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     collators = [
         phase.make_objective().collator(tokenizer, settings.seed) for phase in settings.by_phase()
     ]
-    make = _maker(objective, tokenizer, settings.max_tokens, settings.seed)
+    make = _example_maker(objective, tokenizer, settings.max_tokens, settings.seed)
     examples, counts = data.examples(tokenizer, make)
     heldout_texts = data.heldout_texts(tokenizer)
     heldout = heldout_examples(heldout_texts, objective, tokenizer, settings)
-    if data.weights and isinstance(examples, Examples):
+    if data.weights is not None and isinstance(examples, Examples):
         heldout = heldout.with_selected(examples, settings.evaluation_tokens)
     can_choose = settings.final != "best" or "target" in heldout.texts
     allowed = "last: the held-out target text has no documents to measure"
@@ -453,30 +533,36 @@ def _train(job: TrainingJob, run: TrainingRun, draft: Draft | None) -> None:
     if draft is not None and job.documents is not None:
         _note_known_text(draft, data, job.documents)
     trained_model, records, notes = run.train(language_model, examples, collators, heldout)
-    save_model(trained_model, tokenizer, draft.path if draft else None)
-    if draft is not None:
-        if objective.has_own_head:
-            notes["untrained"] = _untrained(trained_model)
-        draft.counts |= counts
-        draft.seeds["seed"] = settings.seed
-        draft.notes |= notes
-        draft.notes |= language_model.notes
-        draft.notes["characters_per_token"] = {
-            name: text.tokens.characters_per_token() for name, text in heldout_texts.items()
-        }
-        _describe(draft, job, examples, records)
-        note_weights(draft)
+    save_model(trained_model, tokenizer, _folder_of(draft))
+    if draft is None:
+        return
+    if objective.has_own_head:
+        notes["untrained"] = _untrained_parameters(trained_model)
+    draft.counts |= counts
+    draft.seeds["seed"] = settings.seed
+    draft.notes |= notes
+    draft.notes |= language_model.notes
+    draft.notes["characters_per_token"] = {
+        name: text.tokens.characters_per_token() for name, text in heldout_texts.items()
+    }
+    _describe_training(draft, job, examples, records)
+    note_weights(draft)
 
 
-def _maker(
+def _folder_of(draft: Draft | None) -> Path | None:
+    """Return the folder of a draft; None on ranks that write nothing."""
+    return None if draft is None else draft.path
+
+
+def _example_maker(
     objective: Objective, tokenizer: Any, max_tokens: int, seed: int
 ) -> Callable[[TrainingText], tuple[ExampleSet, dict[str, int]]]:
-    """Return the function that makes training examples of a text."""
+    """Return the function that makes training examples of a text; see :meth:`Objective.examples`."""
     return partial(objective.examples, tokenizer=tokenizer, max_tokens=max_tokens, seed=seed)
 
 
-def _untrained(state: TrainingState) -> list[str]:
-    """List the parameters of a saved model that its training left as they were, and log their number."""
+def _untrained_parameters(state: TrainingState) -> list[str]:
+    """Return the names of the parameters that a training did not change, and log their number."""
     names = [name for name, value in state.model.named_parameters() if not value.requires_grad]
     if names:
         log.info(
@@ -488,7 +574,13 @@ def _untrained(state: TrainingState) -> list[str]:
 
 
 def _note_known_text(draft: Draft, data: TrainingData, documents: np.ndarray) -> None:
-    """Note the share of the text that the base was trained on; store the keys of all text read."""
+    """Note which share of the text the base has read before, and store the keys of all that it has read now.
+
+    Args:
+        draft: Draft of the model, whose folder gets the file of :mod:`dana.models.known_text`.
+        data: Inputs of the training.
+        documents: Keys of the documents that the base was trained on.
+    """
     share, keys = data.overlap(documents)
     draft.notes["known_to_base"] = share
     if documents.size:  # a model from scratch has no base
@@ -496,9 +588,22 @@ def _note_known_text(draft: Draft, data: TrainingData, documents: np.ndarray) ->
     np.save(draft.path / FILE, keys)
 
 
-def _describe(draft: Draft, job: TrainingJob, examples: ExampleSet, records: list[Record]) -> None:
-    """Write ``training.jsonl`` and ``README.md``; note speed, first and last held-out losses."""
-    write_text(draft.path / RECORDS, "".join(map(to_line, records)))
+def _describe_training(
+    draft: Draft, job: TrainingJob, examples: ExampleSet, records: list[Record]
+) -> None:
+    """Write ``training.jsonl`` and ``README.md`` into a draft, and fill in counts and notes from the records.
+
+    The notes are the speed, which is logged, the file of the head if it has one, and the first and
+    the last held-out losses.
+
+    Args:
+        draft: Draft of the model, with the notes and counts of the training.
+        job: Model, data and settings.
+        examples: Examples of the training.
+        records: Records of all steps and evaluations.
+    """
+    lines = [to_line(record) for record in records]
+    write_text(draft.path / RECORDS, "".join(lines))
     speed = speed_of(records)
     draft.notes["speed"] = speed
     log.info("speed     %s", speed_line(speed))
@@ -515,6 +620,17 @@ def _describe(draft: Draft, job: TrainingJob, examples: ExampleSet, records: lis
         "tokens_seen": evaluations[-1].tokens,
     }
     draft.counts |= counts
+    inputs = _card_inputs(job)
+    card = model_card(job.base, inputs, job.settings, evaluations, counts, draft.notes, job.licence)
+    write_text(draft.path / "README.md", card)
+    draft.notes["losses"] = {
+        "before": values_of(evaluations[0]),
+        "after": values_of(evaluations[-1]),
+    }
+
+
+def _card_inputs(job: TrainingJob) -> dict[str, str]:
+    """Return what a model card says of the inputs of a training, by heading."""
     identity = job.data.identity()
     inputs = {
         "weighting": _weighting(job.data.weights),
@@ -524,29 +640,28 @@ def _describe(draft: Draft, job: TrainingJob, examples: ExampleSet, records: lis
     }
     if isinstance(job.settings, AdaptSettings):
         if job.settings.phases:
-            phases = map(_describe_phase, job.settings.phases, job.data.mixes)
+            phases = map(_phase_text, job.settings.phases, job.data.mixes)
             inputs["phases"] = ", then ".join(phases)
         if job.settings.adapter:
             inputs["adapter"] = f"`{job.settings.adapter}`"
-    card = model_card(job.base, inputs, job.settings, evaluations, counts, draft.notes, job.licence)
-    write_text(draft.path / "README.md", card)
-    draft.notes["losses"] = {
-        "before": values_of(evaluations[0]),
-        "after": values_of(evaluations[-1]),
-    }
+    return inputs
 
 
 def _percentages(mix: Mapping[str, float]) -> str:
+    """Return the shares of a mixture as text, such as ``30% task, 70% selected``."""
     return ", ".join(f"{share:.0%} {name}" for name, share in mix.items())
 
 
-def _describe_phase(phase: PhaseSettings, mix: Mapping[str, float]) -> str:
-    optimizer = ", optimizer reset" if phase.optimizer == "reset" else ""
+def _phase_text(phase: PhaseSettings, mix: Mapping[str, float]) -> str:
+    """Return a phase as text: its tokens, its mixture, and whether its optimizer begins anew."""
+    optimizer = ""
+    if phase.optimizer == "reset":
+        optimizer = ", optimizer reset"
     return f"{phase.tokens:,} tokens of {_percentages(mix)}{optimizer}"
 
 
 def _weighting(weights: Path | None) -> str:
-    """Name the policy that made a weights folder."""
+    """Return the policy that made a folder of weights; ``given`` for weights that dana weigh did not make."""
     if weights is None:
         return "none (every example counts 1)"
     settings = read_manifest(weights).get("depends_on", {}).get("settings", {})
@@ -586,29 +701,32 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     Raises:
         ArtifactError: If an input is missing or damaged, or `out` holds something else.
         ConfigError: If the model has too few positions for ``max_tokens`` or no head for the
-            objective, the objective cannot train on the units of the weights, or fewer processes
-            joined than were launched.
+            objective, the objective cannot train on the units of the weights, words cannot be added
+            to the tokenizer, or fewer processes joined than were launched.
+        DataError: If there is no text to train on, nothing in it to predict, or no word to add.
+        Preemption: If a signal asked to stop; a checkpoint is saved.
     """
     check_checkpoint(model)
     settings.make_objective().check_inputs()
     read_pooling(model)  # refuses a checkpoint with modules that dana cannot pool, before any work
     config = load_config(model)
     settings = settings.for_width(config.get_text_config().hidden_size)
-    # The default of TrainingData, which the phases need in the settings, too.
-    settings = replace(settings, mix=settings.mix or {"selected" if weights else "pool": 1.0})
+    if not settings.mix:
+        # A phase without a mixture takes that of the settings, so the default must stand there.
+        settings = replace(settings, mix=_default_mix(weights is not None))
     mixes = [phase.mix for phase in settings.by_phase()]
     data = TrainingData(
         pool, weights, target_heldout, pool_heldout, settings.total_mix, mixes, language
     )
+    objective = settings.make_objective()
     if data.weights is not None:
-        _check_scores(data.weights)
-        _check_units(data.weights, settings)
+        check_weights(data.weights, objective, settings.objective)
     load = partial(_load_to_adapt, model, settings, data)
     origin: dict[str, Any] = {"model": model_identity(model)}
     if settings.vocabulary:
         check_vocabulary(load_own_tokenizer(model))
+        # Words are chosen from the task's text, which is otherwise an input only if it is trained on.
         origin["words"] = {"of": table_identity(data.task, DOCUMENTS), "version": WORDS_VERSION}
-    objective = settings.make_objective()
     auto_class = objective.auto_class(config)
     job = TrainingJob(
         base=model_name(model),
@@ -624,12 +742,26 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
 
 
 def _load_to_adapt(model: str, settings: AdaptSettings, data: TrainingData) -> LanguageModel:
+    """Load a model with the heads of its objective, and with new words and an adapter if the settings say so.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        settings: Settings of the training.
+        data: Inputs, from which new words are chosen.
+
+    Raises:
+        ArtifactError: If the model cannot be loaded.
+        ConfigError: If the objective does not support the architecture, or an adapter is wanted for a
+            model without a head.
+        DataError: If there is no word to add.
+    """
     language_model = settings.make_objective().prepare_model(model, settings.seed, settings.dropout)
     if settings.vocabulary:
         language_model = _with_words(language_model, settings.vocabulary, data)
     if settings.adapter is not None:
-        allowed_values = f"null: {model} has no language-model head, which adapters do not train"
-        require(not language_model.new, "adapter", settings.adapter, allowed_values)
+        has_head = not language_model.new
+        allowed = f"null: {model} has no language-model head, which adapters do not train"
+        require(has_head, "adapter", settings.adapter, allowed)
         add_adapter(
             language_model.model, language_model.tokenizer, settings.adapter, model, settings.seed
         )
@@ -639,7 +771,21 @@ def _load_to_adapt(model: str, settings: AdaptSettings, data: TrainingData) -> L
 def _with_words(language_model: LanguageModel, number: int, data: TrainingData) -> LanguageModel:
     """Add words of the target text and of the text to train on to a model's vocabulary.
 
-    Every process chooses the same words, so does a run that goes on: both read the same text.
+    The rows of the model's embeddings are added in place. How many words there are, and how many
+    tokens they save, is logged. Every process chooses the same words, and so does a run that resumes,
+    because they read the same text.
+
+    Args:
+        language_model: The model and its tokenizer.
+        number: Most words to add.
+        data: Inputs of the training.
+
+    Returns:
+        The model with another tokenizer, and with notes on the words for the manifest.
+
+    Raises:
+        DataError: If no word would save a token.
+        ConfigError: If words cannot be added to the tokenizer.
     """
     tokenizer = language_model.tokenizer
     texts = {
@@ -654,13 +800,15 @@ def _with_words(language_model: LanguageModel, number: int, data: TrainingData) 
             "leave vocabulary at 0"
         )
     extended = extend_tokenizer(tokenizer, words, language_model.model.config)
-    pieces: dict[str, tuple[int, ...]] = {}
+    pieces_of_word: dict[str, tuple[int, ...]] = {}
     for text_counts in counts.values():
-        pieces |= text_counts.pieces
-    first_id = len(tokenizer)  # of the old one: the extended tokenizer is a copy
-    pieces_by_id = {first_id + index: pieces[word] for index, word in enumerate(words)}
+        pieces_of_word |= text_counts.pieces
+    # The extended tokenizer is a copy, so the old one still has its old size: the first new id.
+    first_id = len(tokenizer)
+    pieces_by_id = {first_id + index: pieces_of_word[word] for index, word in enumerate(words)}
     with quiet_transformers():
         add_rows(language_model.model, first_id + len(words), pieces_by_id)
+    # By text, the share of its tokens that the words save.
     shares = {name: text.saved(words) / max(1, text.tokens) for name, text in counts.items()}
     log.info(
         "words     %s are new tokens: %.1f %% fewer tokens of target text, %.1f %% of pool text",
@@ -698,55 +846,75 @@ def pretrain_stage(
     Raises:
         ConfigError: If the size is unknown, or the objective cannot train this architecture.
         ArtifactError: If an input is missing, or `out` holds something else.
+        DataError: If there is no text to train on, or nothing in it to predict.
+        Preemption: If a signal asked to stop; a checkpoint is saved.
     """
     from transformers import AutoConfig
 
     require(size in SIZES, "size", size, f"one of {', '.join(SIZES)}")
-    objective = settings.make_objective()
-    # Fails before the tokenizer is trained.
-    objective.auto_class(AutoConfig.for_model(settings.architecture))
-    data = TrainingData(pool, None, target_heldout, pool_heldout)
-
-    def load() -> LanguageModel:
-        heldout = data.heldout_ids()
-
-        def texts() -> Iterator[str]:
-            for document in iterate_documents(pool):
-                if document.doc_id not in heldout:
-                    yield document.text
-
-        tokenizer = train_tokenizer(
-            texts, settings.vocabulary, settings.max_positions, settings.lowercase
-        )
-        return new_encoder(
-            settings.architecture,
-            size,
-            tokenizer,
-            settings.dropout,
-            settings.seed,
-            objective.auto_class,
-        )
-
-    name = f"{settings.architecture}-{size}"
-    nothing = np.zeros(0, np.uint64)
-    job = TrainingJob(name, load, data, settings, documents=nothing)
+    # An architecture that the objective cannot train is refused before a tokenizer is trained.
+    settings.make_objective().auto_class(AutoConfig.for_model(settings.architecture))
+    no_weights = None
+    data = TrainingData(pool, no_weights, target_heldout, pool_heldout)
+    job = TrainingJob(
+        base=f"{settings.architecture}-{size}",
+        load=partial(_new_model, size, settings, data),
+        data=data,
+        settings=settings,
+        documents=np.zeros(0, np.uint64),
+    )
     return run_job(job, {"size": size}, out, given)
+
+
+def _new_model(size: str, settings: PretrainSettings, data: TrainingData) -> LanguageModel:
+    """Train a tokenizer on the pool without held-out documents, and return a new encoder for it.
+
+    Args:
+        size: See :func:`pretrain_stage`.
+        settings: Settings of the training.
+        data: The pool, and held-out documents, which must be there.
+    """
+    heldout = data.heldout_ids()
+
+    def texts() -> Iterator[str]:
+        for document in iterate_documents(data.pool):
+            if document.doc_id not in heldout:
+                yield document.text
+
+    tokenizer = train_tokenizer(
+        texts, settings.vocabulary, settings.max_positions, settings.lowercase
+    )
+    return new_encoder(
+        settings.architecture,
+        size,
+        tokenizer,
+        settings.dropout,
+        settings.seed,
+        settings.make_objective().auto_class,
+    )
 
 
 def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Path) -> str:
     """Return a model with a language-model head: the model itself, or a copy with a new head.
 
-    The new head is warmed up on unweighted pool text.
+    The new head is warmed up on unweighted pool text. The state of the warm-up is kept in
+    ``OUT-warmup`` until the copy is committed. Under several processes every one must call this.
 
     Args:
         model: Folder with safetensors, or Hub name.
         data: Pool to warm up on, and held-out documents, which must be there.
-        settings: Settings of the arms. Those that decide the head are ``head_warmup``, the seed,
-            ``max_tokens`` and the objective; others say how it is computed and measured.
+        settings: Settings of the arms. ``head_warmup``, the seed, ``max_tokens`` and the objective
+            decide the head; the others say how it is computed and measured.
         out: Folder for the copy.
 
     Returns:
         Folder or Hub name of the model that every arm starts from.
+
+    Raises:
+        ArtifactError: If an input is missing or damaged, or `out` holds something else.
+        ConfigError: If the objective does not support the architecture, or ZeRO-3 has cut the model
+            up.
+        DataError: If there is no text to train on, or the new head stays too bad.
     """
     check_checkpoint(model)
     read_pooling(model)  # as in adapt_stage
@@ -761,41 +929,75 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
     depends_on = {"model": model_identity(model), **data.identity(), "settings": head_settings}
     file = WarmupFile(Path(f"{out}-warmup"), depends_on)
 
-    def write(draft: Draft | None) -> None:
-        tokenizer = language_model.tokenizer
-        collator = objective.collator(tokenizer, settings.seed)
-        make = _maker(objective, tokenizer, settings.max_tokens, settings.seed)
-        examples, counts = data.examples(tokenizer, make)
-        accelerator = make_accelerator()
-        texts = {"pool": folder_text(data.pool_heldout, tokenizer, data.language)}
-        heldout = heldout_examples(texts, objective, tokenizer, settings)
-        check = HeadCheck(heldout.texts["pool"], heldout.collator, accelerator)
-        # A warm-up is short.
-        plain = replace(settings, execution=replace(settings.execution, compile=False))
-        shape, _ = choose_execution(language_model.model, examples, plain, accelerator, collator)
-        shape = before_wrapping(shape, accelerator)
-        head = warm_up_head(
-            language_model, examples, collator, settings, settings.head_warmup, shape, check, file
-        )
-        trained_model = prepare(language_model.model, settings, accelerator)
-        save_model(trained_model, tokenizer, draft.path if draft else None)
-        if draft is not None:
-            draft.counts = counts
-            draft.notes["new_head"] = asdict(head) if head is not None else None
-            note_weights(draft)
-
+    write = partial(_write_with_head, language_model, data, settings, file)
     artifact = make_on_all_ranks(out, "model", depends_on, write)
     on_rank_0(file.remove)
     return str(artifact.path)
 
 
+def _write_with_head(
+    language_model: LanguageModel,
+    data: TrainingData,
+    settings: AdaptSettings,
+    file: WarmupFile,
+    draft: Draft | None,
+) -> None:
+    """Warm up the new head of a model, in place, and save the model into a draft with notes on the head.
+
+    Args:
+        language_model: The model.
+        data: Pool to warm up on, and held-out documents.
+        settings: Settings of the arms.
+        file: Keeps the state of the warm-up.
+        draft: Draft of the model; None on ranks that take part and write nothing.
+
+    Raises:
+        DataError: See :func:`head_stage`.
+        ConfigError: See :func:`head_stage`.
+    """
+    objective = settings.make_objective()
+    tokenizer = language_model.tokenizer
+    collator = objective.collator(tokenizer, settings.seed)
+    make = _example_maker(objective, tokenizer, settings.max_tokens, settings.seed)
+    examples, counts = data.examples(tokenizer, make)
+    accelerator = make_accelerator()
+    texts = {"pool": folder_text(data.pool_heldout, tokenizer, data.language)}
+    heldout = heldout_examples(texts, objective, tokenizer, settings)
+    check = HeadCheck(heldout.texts["pool"], heldout.collator, accelerator)
+    # A warm-up is too short for compiling to save time.
+    uncompiled = replace(settings, execution=replace(settings.execution, compile=False))
+    shape, _ = choose_execution(language_model.model, examples, uncompiled, accelerator, collator)
+    shape = before_wrapping(shape, accelerator)
+    head = warm_up_head(
+        language_model, examples, collator, settings, settings.head_warmup, shape, check, file
+    )
+    trained_model = prepare(language_model.model, settings, accelerator)
+    save_model(trained_model, tokenizer, _folder_of(draft))
+    if draft is None:
+        return
+    draft.counts = counts
+    draft.notes["new_head"] = None
+    if head is not None:
+        draft.notes["new_head"] = asdict(head)
+    note_weights(draft)
+
+
 def held_out_losses(
     model: str, folders: dict[str, Path], settings: AdaptSettings
 ) -> dict[str, float | None]:
-    """Measure the loss of a model on folders of documents, by name, in nats a predicted token, with fixed masks.
+    """Measure the loss of a saved model on folders of documents, with the same masks for every model.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        folders: Folders of :data:`dana.core.schemas.DOCUMENTS`, by name.
+        settings: Settings of the training; about ``evaluation_tokens`` of each folder are measured.
+
+    Returns:
+        By name the mean loss in nats a predicted token; None where there is no token to predict.
 
     Raises:
         ConfigError: If the objective's head is not part of the model.
+        ArtifactError: If the model or a folder cannot be read.
     """
     objective = settings.make_objective()
     require_saved_head(settings)
@@ -808,14 +1010,14 @@ def held_out_losses(
 
 
 def require_saved_head(settings: TrainSettings) -> None:
-    """Check that losses can be measured of a saved model.
+    """Check that the loss of an objective can be measured with a saved model.
 
     Raises:
-        ConfigError: If the objective's head is not part of it.
+        ConfigError: If the objective's head is not part of the saved model.
     """
     allowed = "masked: its head is not saved, so a saved model has no such loss to measure"
-    is_saved = not settings.make_objective().has_own_head
-    require(is_saved, "objective", settings.objective, allowed)
+    has_saved_head = not settings.make_objective().has_own_head
+    require(has_saved_head, "objective", settings.objective, allowed)
 
 
 def publish_stage(folder: Path, name: str, kind: str = "model") -> str:
@@ -823,26 +1025,27 @@ def publish_stage(folder: Path, name: str, kind: str = "model") -> str:
 
     Args:
         folder: Output of ``dana adapt``, or ``OUT-model`` of ``dana finetune --save``.
-        name: ``organisation/name``.
+        name: Name of the repository, ``organisation/name``.
         kind: Kind of the artifact: ``model``, or ``classifier`` of a fine-tuned model.
 
     Returns:
         URL of the upload.
 
     Raises:
-        ArtifactError: If there is no model, or the Hub refuses it.
+        ArtifactError: If there is no model, or it cannot be uploaded; the folder is unchanged.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    made_by = {"model": "dana adapt DIR --model ...", "classifier": "dana finetune --save"}
-    open_artifact(folder, kind, made_by[kind])
+    commands = {"model": "dana adapt DIR --model ...", "classifier": "dana finetune --save"}
+    open_artifact(folder, kind, commands[kind])
     hub = HfApi()
     try:
         hub.create_repo(name, private=True, exist_ok=True)
         url = hub.upload_folder(repo_id=name, folder_path=folder, commit_message="Trained by dana")
     except (HfHubHTTPError, OfflineModeIsEnabled, OSError, ValueError) as error:
+        lines = str(error).splitlines() or [type(error).__name__]  # some errors have no text
         raise ArtifactError(
-            f"{folder}: not uploaded to {name}: {str(error).splitlines()[0]}; the folder is unchanged"
+            f"{folder}: not uploaded to {name}: {lines[0]}; the folder is unchanged"
         ) from error
     return str(url)

@@ -1,0 +1,172 @@
+"""``dana distill``: a static model of a teacher that sentence-transformers opens, and a student that is trained."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from transformers import AutoModelForMaskedLM
+
+from dana.cli.main import main
+from dana.core.artifacts import read_manifest
+from dana.core.errors import ArtifactError, ConfigError
+from dana.core.registry import ENCODERS
+from dana.encoders.transformer import TransformerEncoder
+from dana.models.encoder_folder import static_model_files
+from dana.stages.distill import static_stage, taught_settings
+from dana.stages.training import TrainingData
+from dana.train.settings import AdaptSettings, PhaseSettings
+from tests.stages.test_vector_objectives import unit_rows
+from tests.toy_task import write_decoder
+
+
+@pytest.fixture(scope="module")
+def data(inputs):
+    pool, task, held_out = inputs
+    return TrainingData(pool, None, task, held_out)
+
+
+@pytest.fixture(scope="module")
+def static(base, data, tmp_path_factory):
+    return static_stage(str(base), data, tmp_path_factory.mktemp("static") / "model")
+
+
+def sentence_transformer(folder):
+    library = pytest.importorskip("sentence_transformers")
+    return library.SentenceTransformer(str(folder), device="cpu")
+
+
+def test_the_folder_opens_in_sentence_transformers(static, base):
+    model = sentence_transformer(static.path)
+    text = "the training of a model"
+    [vector] = model.encode([text])
+    tokens = TransformerEncoder(str(base)).tokenizer(text, add_special_tokens=False)["input_ids"]
+    table = load_file(static.path / "model.safetensors")["embedding.weight"]
+    assert vector == pytest.approx(table[tokens].mean(0), abs=1e-6)
+    card = (static.path / "README.md").read_text(encoding="utf-8")
+    assert "library_name: sentence-transformers" in card
+    assert f"{static.manifest['counts']['sentences_read']:,} sentences" in card
+
+
+def test_dana_reads_it_as_the_encoder_static(static, tmp_path):
+    texts = ["The weights of documents, and a test.", "Zebra?", "", "a " * 600]
+    encoder = ENCODERS.create(f"static:model={static.path}")
+    vectors = encoder.encode(texts).numpy()
+    library = sentence_transformer(static.path)
+    assert vectors == pytest.approx(library.encode(texts), abs=1e-5)
+    library.save(str(tmp_path / "copy"))  # which has its files in a folder of the module
+    copied = ENCODERS.create(f"static:model={tmp_path / 'copy'}")
+    assert np.array_equal(copied.encode(texts).numpy(), vectors)
+    shutil.copytree(static.path, tmp_path / "moved")
+    moved = ENCODERS.create(f"static:model={tmp_path / 'moved'}")
+    assert moved.identity() == encoder.identity() != copied.identity()
+    assert encoder.tokenizer("weights")["input_ids"]
+    weights = static_model_files(tmp_path / "copy")[0]
+    save_file({"other": np.zeros((2, 2), dtype=np.float32)}, weights)
+    with pytest.raises(ArtifactError, match="has other, and not embedding"):
+        ENCODERS.create(f"static:model={tmp_path / 'copy'}").encode(texts)
+
+
+def test_its_vectors_are_near_the_teachers_and_that_is_said(static, base, data):
+    cosines = static.manifest["cosine"]
+    table = load_file(static.path / "model.safetensors")["embedding.weight"]
+    teacher = TransformerEncoder.of_checkpoint(str(base), 256)
+    texts = ["The weights of documents decide which text is read.", "A test fails with a message."]
+    units = teacher.encode(texts).numpy()
+    rows = [teacher.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    student = np.stack([table[row].mean(0) for row in rows])
+    found = [
+        float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+        for one, other in zip(student, units, strict=True)
+    ]
+    assert min(found) > 0.9
+    assert cosines.keys() == {"target", "pool"}
+    assert all(0.9 < cosine <= 1 for cosine in cosines.values())
+
+
+def test_the_same_inputs_give_the_same_bytes_and_another_seed_the_same_model(
+    static, base, data, tmp_path
+):
+    again = static_stage(str(base), data, tmp_path / "again")
+    names = ["model.safetensors", "tokenizer.json", "modules.json"]
+    for name in names:
+        assert (again.path / name).read_bytes() == (static.path / name).read_bytes()
+    other = static_stage(str(base), data, tmp_path / "other", seed=1)
+    first, second = (
+        load_file(folder / "model.safetensors")["embedding.weight"]
+        for folder in (static.path, other.path)
+    )
+    assert first == pytest.approx(second, abs=1e-3), "all sentences are read in another order"
+
+
+def test_documents_of_weight_0_teach_nothing(base, data, write_weights, tmp_path):
+    rows = unit_rows(5, 1.0)
+    silent = [(*row[:-1], 0.0 if row[0] == "pool-1" else row[-1]) for row in rows]
+    absent = [row for row in rows if row[0] != "pool-1"]
+    tables = []
+    for name, units in {"silent": silent, "absent": absent}.items():
+        weighted = replace(data, weights=write_weights(units), mix={})
+        model = static_stage(str(base), weighted, tmp_path / name)
+        assert model.manifest["counts"]["sentences_read"] == 16
+        tables.append(load_file(model.path / "model.safetensors")["embedding.weight"])
+    assert np.array_equal(*tables)
+
+
+def test_a_missing_teacher_or_a_decoder_is_refused(data, tmp_path):
+    with pytest.raises(ConfigError, match="teacher=nothing"):
+        static_stage("nothing", data, tmp_path / "out")
+    decoder = write_decoder(tmp_path / "decoder", ["a", "b"])
+    with pytest.raises(ConfigError, match="an encoder, not a decoder"):
+        static_stage(str(decoder), data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_teacher_is_no_resumption(static, sentence_base, data):
+    with pytest.raises(ArtifactError, match="teacher"):
+        static_stage(str(sentence_base), data, static.path)
+
+
+def test_of_the_settings_of_a_run_those_of_its_objective_are_left_out():
+    phases = [PhaseSettings(tokens=100)]
+    settings = AdaptSettings(tokens=100, phases=phases, learning_rate=1e-4, seed=3)
+    taught = taught_settings(settings, "a-model", set())
+    assert taught.objective == "distill:teacher=a-model"
+    assert (taught.learning_rate, taught.phases, taught.seed) == (None, [], 3)
+    with pytest.raises(ConfigError, match="without a comma"):
+        taught_settings(settings, "a,model", set())
+    given = taught_settings(settings, "a-model", {"adapt.learning_rate"})
+    assert given.learning_rate == 1e-4
+
+
+@pytest.fixture
+def run(inputs, write_weights, tmp_path):
+    """Write a run whose selected text is the first four sentences of its documents."""
+    folder = tmp_path / "run"
+    places = ("pool", "target/held_out", "held_out")
+    for name, source in zip(places, inputs, strict=True):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(source)
+    (folder / "weights").symlink_to(write_weights(unit_rows(6, 1.0)))
+    return folder
+
+
+def test_the_command_makes_a_static_model_and_says_how_near_it_is(run, base, capsys):
+    assert main(["distill", str(base), "static", "--on", str(run), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["model"] == str(run / "distilled")
+    assert answer["cosine"].keys() == {"target", "pool"}
+    refused = ["distill", str(base), "static", "--on", str(run), "--steps", "3", "--remake"]
+    assert main(refused) == 2
+    assert "adapt.steps has no effect with the student static" in capsys.readouterr().err
+
+
+def test_the_command_trains_a_checkpoint_by_the_teacher(run, base, sentence_base, tmp_path, capsys):
+    out = tmp_path / "student"
+    command = ["distill", str(sentence_base), str(base), "--on", str(run), "--out", str(out)]
+    assert main([*command, "--steps", "2", "--set", "adapt.max_tokens=32"]) == 0
+    assert f"written: {out}" in capsys.readouterr().out
+    assert AutoModelForMaskedLM.from_pretrained(out)
+    objective = read_manifest(out)["depends_on"]["settings"]["objective"]
+    assert "Distill" in str(objective)
