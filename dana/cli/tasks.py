@@ -143,9 +143,14 @@ def add_training(add: AddCommand) -> None:
     )
     students = f"{STATIC}, a vector for each token; or the checkpoint to train"
     distill.add_argument("student", metavar="STUDENT", help=students)
-    runs = "a run's folder, with pool/, weights/ and target/"
+    runs = "a run's folder, of dana run or dana weigh"
     distill.add_argument(
         "--on", dest="folder", type=local_folder, required=True, metavar="RUN", help=runs
+    )
+    distill.add_argument(
+        "--weights",
+        type=local_folder,
+        help="folder of the weights (default: RUN/weights, or those of the arm dana)",
     )
     distill.add_argument(
         "--out",
@@ -294,25 +299,24 @@ def _student(
     args: argparse.Namespace, settings: "RunSettings", out: Path, *, is_static: bool
 ) -> "Artifact":
     """Make the student of ``dana distill``."""
-    from dana.stages.distill import static_stage, taught_settings
+    from dana.stages.distill import find_weights, static_stage, taught_settings
     from dana.stages.recipe import settings_of_call
     from dana.stages.texts import held_out_folders
     from dana.stages.training import TrainingData, adapt_stage
 
     folder = args.folder
     texts = held_out_folders(folder)
+    weights = args.weights or find_weights(folder)
     language = settings.selection.language
     if is_static:
         given = {"adapt.steps", "adapt.learning_rate"} & args.explicit
         if given:
             raise ConfigError(f"{min(given)} has no effect with the student static; remove it")
-        data = TrainingData(folder / "pool", folder / "weights", *texts, language=language)
+        data = TrainingData(folder / "pool", weights, *texts, language=language)
         return static_stage(args.teacher, data, out, settings.adapt.seed)
     adapt = taught_settings(settings.adapt, args.teacher, args.explicit)
     call = settings_of_call(settings, args.explicit, ["adapt"])
-    return adapt_stage(
-        args.student, folder / "pool", folder / "weights", *texts, adapt, out, call, language
-    )
+    return adapt_stage(args.student, folder / "pool", weights, *texts, adapt, out, call, language)
 
 
 def publish(folder: Path, name: str | None, kind: str) -> dict[str, str]:

@@ -8,8 +8,9 @@ from typing import Any
 
 from dana.core.artifacts import Artifact, Draft, make, write_text
 from dana.core.config import require
-from dana.core.errors import DataError
+from dana.core.errors import ArtifactError, DataError
 from dana.core.logging import get_logger
+from dana.core.schemas import FINAL
 from dana.encoders.transformer import TransformerEncoder
 from dana.models.embeddings import token_range
 from dana.models.encoder_folder import save_static_encoder
@@ -49,6 +50,27 @@ vectors = SentenceTransformer({folder!r}, device="cpu").encode(texts)
 Mean cosine with the teacher's vectors on held-out sentences: {cosines}.
 The order of words does not count, and a word that the text did not have says nothing.
 """
+
+
+def find_weights(run: Path) -> Path:
+    """Return the folder with the weights of the text that a run selected.
+
+    ``dana weigh`` writes ``weights``. ``dana run`` has weights of each arm: those of the arm ``dana`` by
+    all labelled texts, if they are there, else those of its first adaptation.
+
+    Raises:
+        ArtifactError: If the run has none.
+    """
+    places = [
+        run / "weights",
+        run / FINAL / "arms" / "dana" / "weights",
+        run / "arms" / "dana" / "weights",
+    ]
+    for place in places:
+        if place.is_dir():
+            return place
+    listed = ", ".join(str(place) for place in places)
+    raise ArtifactError(f"{run}: no weights (looked for {listed}); name them by --weights")
 
 
 def taught_settings(settings: AdaptSettings, teacher: str, given: Collection[str]) -> AdaptSettings:

@@ -15,7 +15,7 @@ from dana.core.errors import ArtifactError, ConfigError
 from dana.core.registry import ENCODERS
 from dana.encoders.transformer import TransformerEncoder
 from dana.models.encoder_folder import static_model_files
-from dana.stages.distill import static_stage, taught_settings
+from dana.stages.distill import find_weights, static_stage, taught_settings
 from dana.stages.training import TrainingData
 from dana.train.settings import AdaptSettings, PhaseSettings
 from tests.stages.test_vector_objectives import unit_rows
@@ -160,6 +160,14 @@ def test_the_command_makes_a_static_model_and_says_how_near_it_is(run, base, cap
     refused = ["distill", str(base), "static", "--on", str(run), "--steps", "3", "--remake"]
     assert main(refused) == 2
     assert "adapt.steps has no effect with the student static" in capsys.readouterr().err
+
+
+def test_the_weights_of_a_run_are_those_of_all_texts_or_of_its_first_adaptation(tmp_path):
+    with pytest.raises(ArtifactError, match=r"no weights .*--weights"):
+        find_weights(tmp_path)
+    for place in ("arms/dana/weights", "final/arms/dana/weights", "weights"):
+        (tmp_path / place).mkdir(parents=True)
+        assert find_weights(tmp_path) == tmp_path / place
 
 
 def test_the_command_trains_a_checkpoint_by_the_teacher(run, base, sentence_base, tmp_path, capsys):
