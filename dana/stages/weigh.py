@@ -438,7 +438,13 @@ class Groups:
         for key in self.keys:
             expected = read_table(scores, [key])[key]
             own = read_table(self.path, [key])[key]
-            if own.cast(expected.type).equals(expected):
+            try:
+                is_same = own.cast(expected.type).equals(expected)
+            except (
+                pa.ArrowException
+            ):  # a value of another kind, or too large for that of the scores
+                is_same = False
+            if is_same:
                 continue
             remedy = ""
             if self.keys != KEYS:  # the table has the spans of units, as those of studies have
@@ -640,7 +646,8 @@ def _largest_sources(by_source: Mapping[str, Mapping[str, float]]) -> str:
     listed = ", ".join(shares[:MOST_SOURCES])
     others = len(shares) - MOST_SOURCES
     if others > 0:
-        listed += f", and {others:,} other sources"
+        noun = "source" if others == 1 else "sources"
+        listed += f", and {others:,} other {noun}"
     return listed
 
 

@@ -63,7 +63,7 @@ class HeldOut:
     """Held-out text of a run.
 
     Attributes:
-        texts: Examples, under ``task`` and ``pool``, and from :meth:`with_selected` under
+        texts: Examples, under ``target`` and ``pool``, and from :meth:`with_selected` under
             ``selected`` and ``random``; their weights are not used.
         collator: From :meth:`dana.train.objectives.base.Objective.heldout_collator`.
     """

@@ -75,6 +75,8 @@ def test_other_rows_or_spans_are_refused_and_nothing_is_written(run, genres, cap
     before = sorted(run.rglob("*"))
     for table, message in (
         (units[::-1], f"{genres}: its rows"),
+        (units.assign(unit=units["unit"].astype("int64") + 2**40), f"{genres}: its rows"),
+        (units.assign(doc_id=[[name] for name in units["doc_id"]]), f"{genres}: its rows"),
         (units.assign(end=units["end"] + 1), "make both with the same --units"),
         (units.assign(unit=units["unit"] + 0.5), "column unit is double"),
     ):
