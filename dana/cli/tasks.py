@@ -289,9 +289,11 @@ def _distill(args: argparse.Namespace) -> dict[str, Any]:
     print(f"written: {artifact.path}")
     answer = {"model": artifact.path, "counts": artifact.manifest["counts"]}
     if is_static:
+        from dana.stages.distill import cosine_text
+
         answer["cosine"] = artifact.manifest["cosine"]
-        for name, cosine in answer["cosine"].items():
-            print(f"cosine with the teacher's vectors, held-out {name} text: {cosine}")
+        found = cosine_text(artifact.manifest["cosine"])
+        print(f"mean cosine with the teacher's vectors on held-out sentences: {found}")
     return answer
 
 

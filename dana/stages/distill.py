@@ -1,6 +1,6 @@
 """``dana distill``: fit a static model to a teacher on selected text; settings of a training by a teacher."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from dana.models.embeddings import token_range
 from dana.models.encoder_folder import save_static_encoder
 from dana.models.folder import licence_line, load_own_tokenizer, model_identity, model_name
 from dana.stages.training import TrainingData, check_weights
-from dana.train.documents import Documents
+from dana.train.documents import FEWEST_SENTENCES, Documents
 from dana.train.objectives.distill import TEACHER_TOKENS, Distill
 from dana.train.settings import AdaptSettings
 from dana.train.static_student import (
@@ -150,7 +150,7 @@ def static_stage(
             name: None if texts is None else round(texts.cosine(vectors), 4)
             for name, texts in held_out.items()
         }
-        words = ", ".join(f"{name} {cosine}" for name, cosine in cosines.items())
+        words = cosine_text(cosines)
         log.info(
             "static    fitted to %s sentences; cosine: %s", f"{len(sentences.tokens):,}", words
         )
@@ -168,6 +168,17 @@ def static_stage(
         draft.notes["cosine"] = cosines
 
     return make(out, "static_model", depends_on, write)
+
+
+def cosine_text(cosines: Mapping[str, float | None]) -> str:
+    """Write the note ``cosine`` of :func:`static_stage` in words."""
+    parts = []
+    for name, cosine in cosines.items():
+        found = f"not measured, no document has {FEWEST_SENTENCES} sentences"
+        if cosine is not None:
+            found = f"{cosine:.3f}"
+        parts.append(f"{name} text {found}")
+    return "; ".join(parts)
 
 
 def _held_out_sentences(

@@ -15,7 +15,7 @@ from dana.core.errors import ArtifactError, ConfigError
 from dana.core.registry import ENCODERS
 from dana.encoders.transformer import TransformerEncoder
 from dana.models.encoder_folder import static_model_files
-from dana.stages.distill import find_weights, static_stage, taught_settings
+from dana.stages.distill import cosine_text, find_weights, static_stage, taught_settings
 from dana.stages.training import TrainingData
 from dana.train.settings import AdaptSettings, PhaseSettings
 from tests.stages.test_vector_objectives import unit_rows
@@ -99,6 +99,11 @@ def test_the_same_inputs_give_the_same_bytes_and_another_seed_the_same_model(
         for folder in (static.path, other.path)
     )
     assert first == pytest.approx(second, abs=1e-3), "all sentences are read in another order"
+
+
+def test_a_text_without_sentences_is_not_measured():
+    words = cosine_text({"target": None, "pool": 0.91234})
+    assert words == "target text not measured, no document has 4 sentences; pool text 0.912"
 
 
 def test_documents_of_weight_0_teach_nothing(base, data, write_weights, tmp_path):
