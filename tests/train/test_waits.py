@@ -12,7 +12,7 @@ from transformers import BertConfig, BertLMHeadModel
 from dana.models.varlen import padded_attention
 from dana.train import LAYOUTS
 from dana.train.layout import BatchLayout
-from dana.train.loop import _read, passes_of, prepare, take_step
+from dana.train.loop import _numbers_of_step, passes_of, prepare, take_step
 from dana.train.objectives.causal import CausalCollator
 from dana.train.settings import TrainSettings
 from tests.train.conftest import (
@@ -79,7 +79,12 @@ def test_a_step_of_several_passes_waits_once(objective, layout, monkeypatch):
     passes = passes_of(state, batch)
     assert len(passes) > 1
     reads = []
-    monkeypatch.setattr("dana.train.loop._read", lambda *parts: reads.append(1) or _read(*parts))
+
+    def count_reads(*parts):
+        reads.append(1)
+        return _numbers_of_step(*parts)
+
+    monkeypatch.setattr("dana.train.loop._numbers_of_step", count_reads)
     take_step(state, batch, 1e-4, 0, settings, passes)  # the optimizer makes its moments
     reads.clear()
     with CountWaits() as counted:
