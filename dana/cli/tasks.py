@@ -269,7 +269,7 @@ def _distill(args: argparse.Namespace) -> dict[str, Any]:
     """Teach a small model the vectors that an encoder gives to the text that a run selected.
 
     The student static has a vector for each token of the teacher, and of a text their mean: no
-    transformer runs, so it encodes some hundred times as many texts a second. It opens in
+    transformer runs, so it encodes hundreds of times as many texts a second. It opens in
     sentence-transformers. It takes what the teacher takes to read up to 100,000 sentences once.
 
     A checkpoint as student is trained by the objective distill, as by dana adapt --objective
