@@ -73,7 +73,9 @@ def test_the_readme_leads_from_a_table_to_a_verdict(language, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DANA_DATA", raising=False)
     write_installed_texts()
-    run_page(ROOT / "README.md", small_model, languages=[language])
+    names = run_page(ROOT / "README.md", small_model, languages=[language])
+    if language == "python":
+        assert len(names["scores"]), "the example shows a table with rows"
     runs = {"bash": ["tickets"], "python": ["tickets-python"]}[language]
     for run in runs:
         page = (tmp_path / run / "report.md").read_text(encoding="utf-8")
