@@ -106,6 +106,18 @@ def test_a_text_without_sentences_is_not_measured():
     assert words == "target text not measured, no document has 4 sentences; pool text 0.912"
 
 
+def test_a_large_selection_is_read_in_part_as_the_seed_says(base, data, tmp_path, monkeypatch):
+    monkeypatch.setattr("dana.train.static_student.MOST_SENTENCES", 20)
+    monkeypatch.setattr("dana.train.static_student.DOCUMENTS_AT_ONCE", 2)
+    tables = []
+    for seed in (0, 1):
+        model = static_stage(str(base), data, tmp_path / str(seed), seed)
+        counts = model.manifest["counts"]
+        assert 20 <= counts["sentences_read"] < counts["sentences"]
+        tables.append(load_file(model.path / "model.safetensors")["embedding.weight"])
+    assert not np.allclose(*tables, atol=1e-3)
+
+
 def test_documents_of_weight_0_teach_nothing(base, data, write_weights, tmp_path):
     rows = unit_rows(5, 1.0)
     silent = [(*row[:-1], 0.0 if row[0] == "pool-1" else row[-1]) for row in rows]
