@@ -359,7 +359,8 @@ def rate_stage(
     """
     shared = Finetuning.from_settings(model, card, settings, out, data, fold)
     precision = Precision.without_scaler(make_accelerator())
-    middle = checkpoint_entry(shared.config)["learning_rate"]
+    rate_of_checkpoint = checkpoint_entry(shared.config)["learning_rate"]
+    middle = shared.training.auto_preset.get("learning_rate", rate_of_checkpoint)
     rates = [middle * factor for factor in RATE_FACTORS]
     depends_on = {**shared.origin, "rates": rates}  # hashes the files, before they are read
 
@@ -388,7 +389,7 @@ def rate_stage(
             scores[rate] = result.dev_score
         if diverged is not None and not scores:
             raise diverged
-        # Of rates that score alike, the one nearest to the checkpoint's.
+        # Of rates that score alike, the one nearest to that of the preset auto.
         nearest_first = sorted(scores, key=lambda rate: abs(np.log(rate / middle)))
         best = max(nearest_first, key=lambda rate: shared.task.sign * scores[rate])
         log.info(

@@ -64,14 +64,17 @@ def test_the_rate_is_found_on_a_fifth_of_the_training_texts_once(
     assert depends_on["preset"]["learning_rate"] == "auto", "how it was found decides, not what"
 
 
-def test_of_rates_that_score_alike_the_checkpoint_s_is_taken(
-    checkpoint, card, tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    ("method", "usual"), [("whole", 1e-3), ("contrastive", 1e-4)], ids=["width 32", "by pairs"]
+)
+def test_of_rates_that_score_alike_the_usual_one_is_taken(
+    checkpoint, card, tmp_path, monkeypatch, method, usual
 ):
     alike = SimpleNamespace(dev_score=0.5)
     monkeypatch.setattr(finetune_seed, "run_seed", lambda *arguments: (None, alike))
-    settings = replace(BRIEF, learning_rate="auto")
+    settings = FinetuneSettings(learning_rate="auto", method=method, epochs=1, seeds=[4])
     found = finetune_seed.rate_stage(checkpoint, card, settings, tmp_path / "rate")
-    assert found.manifest["learning_rate"] == 1e-3, "that of width 32"
+    assert found.manifest["learning_rate"] == usual
 
 
 def test_a_rate_that_diverges_is_left_out_and_only_all_of_them_end_the_search(
