@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file, save_file
 from transformers import AutoModelForMaskedLM
 
@@ -16,8 +17,10 @@ from dana.core.registry import ENCODERS
 from dana.encoders.transformer import TransformerEncoder
 from dana.models.encoder_folder import static_model_files
 from dana.stages.distill import cosine_text, find_weights, static_stage, taught_settings
-from dana.stages.training import TrainingData
+from dana.stages.training import TrainingData, folder_text
+from dana.train.objectives.distill import Distill
 from dana.train.settings import AdaptSettings, PhaseSettings
+from dana.train.static_student import teach
 from tests.stages.test_vector_objectives import unit_rows
 from tests.toy_task import write_decoder
 
@@ -104,6 +107,25 @@ def test_the_same_inputs_give_the_same_bytes_and_another_seed_the_same_model(
 def test_a_text_without_sentences_is_not_measured():
     words = cosine_text({"target": None, "pool": 0.91234})
     assert words == "target text not measured, no document has 4 sentences; pool text 0.912"
+
+
+def test_the_teacher_reads_every_token_of_every_sentence_once(base, inputs):
+    tokenizer = TransformerEncoder(str(base)).tokenizer
+    objective = Distill(teacher=str(base), sentences=0)
+    text = folder_text(inputs[0], tokenizer)
+    documents, counts = objective.examples(text, tokenizer, 64, 0)
+    read = []
+
+    def encode(texts):
+        read.extend(texts)
+        return torch.ones(len(texts), 3)
+
+    taught = teach(documents, tokenizer, encode, seed=0)
+    assert len(taught.tokens) == counts["sentences"] == len(read)
+    assert sum(map(len, taught.tokens)) == np.minimum(documents.sizes, documents.room).sum()
+    assert read == [tokenizer.decode(tokens) for tokens in taught.tokens]
+    assert not {*tokenizer.all_special_ids} & {int(one) for row in taught.tokens for one in row}
+    assert taught.teacher == pytest.approx(3**-0.5)
 
 
 def test_a_large_selection_is_read_in_part_as_the_seed_says(base, data, tmp_path, monkeypatch):
