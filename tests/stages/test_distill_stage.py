@@ -24,6 +24,8 @@ from dana.train.static_student import teach
 from tests.stages.test_vector_objectives import unit_rows
 from tests.toy_task import write_decoder
 
+NOT_MEASURED = "not measured, no document has 4 sentences"
+
 
 @pytest.fixture(scope="module")
 def data(inputs):
@@ -104,9 +106,17 @@ def test_the_same_inputs_give_the_same_bytes_and_another_seed_the_same_model(
     assert first == pytest.approx(second, abs=1e-3), "all sentences are read in another order"
 
 
-def test_a_text_without_sentences_is_not_measured():
+def test_held_out_text_of_single_sentences_is_not_measured(base, data, write_corpus, tmp_path):
+    single = write_corpus("single", ["One sentence alone.", "Another one."])
+    model = static_stage(str(base), replace(data, target_heldout=single), tmp_path / "out")
+    assert model.manifest["cosine"]["target"] is None
+    assert model.manifest["cosine"]["pool"] > 0.9
+    assert f"target text {NOT_MEASURED}" in (model.path / "README.md").read_text(encoding="utf-8")
+
+
+def test_what_is_not_measured_is_said():
     words = cosine_text({"target": None, "pool": 0.91234})
-    assert words == "target text not measured, no document has 4 sentences; pool text 0.912"
+    assert words == f"target text {NOT_MEASURED}; pool text 0.912"
 
 
 def test_the_teacher_reads_every_token_of_every_sentence_once(base, inputs):
