@@ -161,15 +161,16 @@ def _boundaries(text: str, language: str) -> Sequence[Mapping[str, int]]:
 
     if not text.isascii():
         text = _PANICS.sub(lambda found: " " * len(found.group()), text)
-    for plainer in (text, _WIDE_SPACE.sub(" ", text)):
-        try:
-            found: Sequence[Mapping[str, int]] = get_sentence_boundaries(language, plainer)
-        except BaseException as error:  # a panic of Rust is no Exception
-            if type(error).__name__ != "PanicException":
-                raise
-        else:
-            return found
-    return [{"start_index": 0, "end_index": len(text)}]
+    try:
+        found: Sequence[Mapping[str, int]] = get_sentence_boundaries(language, text)
+    except BaseException as error:  # a panic of Rust is no Exception
+        if type(error).__name__ != "PanicException":
+            raise
+        plainer = _WIDE_SPACE.sub(" ", text)
+        if plainer != text:
+            return _boundaries(plainer, language)
+        return [{"start_index": 0, "end_index": len(text)}]
+    return found
 
 
 def _stretches(text: str) -> list[Span]:

@@ -121,7 +121,7 @@ class StaticEncoder:
         return table.float().to(find_device(self.device))
 
     def identity(self) -> dict[str, Any]:
-        if self._fitted is not None:
+        if is_static_model(self._checkpoint):
             files = static_model_files(Path(self._checkpoint))
             return {"encoder": "static", "model": {file.name: file_digest(file) for file in files}}
         return {"encoder": "static", "weights": model_identity(self._checkpoint), "a": self.a}

@@ -10,6 +10,7 @@ import pandas as pd
 
 from dana.report.page import Section, Table, decimals, number, text_columns
 from dana.report.tables import metric_name
+from dana.tasks.kinds import is_error
 
 # Names of candidates by the first word of their kind; {} stands for the model.
 FORMS = {
@@ -17,8 +18,6 @@ FORMS = {
     "vectors": "sentence vectors of {} with a linear model",
     "finetuned": "{}, fine-tuned",
 }
-
-ERRORS = ("mse", "mae")  # metrics of which lower is better
 
 
 def candidate_name(kind: str) -> str:
@@ -49,7 +48,7 @@ def choice_note(choice: dict[str, Any], folder: str) -> str:
     rank = "the only candidate"
     if count > 1:
         # The margin of dana.finetuning.choice, which chooses: of errors it depends on the labels.
-        margin = "within a small margin" if choice["metric"] in ERRORS else "within .005"
+        margin = "within a small margin" if is_error(choice["metric"]) else "within .005"
         rank = f"the best of {count} candidates (of those {margin} the cheapest)"
     expected = f"expect {number(choice['expected'])} {metric_name(choice['metric'])}"
     if choice["low"] is None:

@@ -13,6 +13,7 @@ from dana.report import provenance
 from dana.report.analysis import Analysis
 from dana.report.choice import choice_note
 from dana.report.label_notes import label_notes
+from dana.report.label_worth import BASE
 from dana.report.page import Finding, Table, each, interval_text, number, percent
 from dana.report.tables import arm_name, loss_unit, metric_name, predicts_classes
 from dana.report.verdicts import (
@@ -26,7 +27,6 @@ from dana.report.verdicts import (
 )
 from dana.tasks.tables import REMEDY
 
-BASE = "base"
 # What is claimed of an arm against its rivals, in the order of the headline.
 CLAIMS = {
     BETTER: "is better than",

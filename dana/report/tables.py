@@ -25,7 +25,7 @@ from dana.report.page import (
 )
 from dana.report.probes import ProbeResult
 from dana.report.run import ADAPTED, Candidates, ScoreFrames
-from dana.report.verdicts import INCOMPARABLE, ArmComparison, contrasts
+from dana.report.verdicts import INCOMPARABLE, ArmComparison, contrasts, models_of_both
 from dana.tasks.kinds import is_error
 
 # Of a histogram.
@@ -483,8 +483,7 @@ def _collapsed_models(row: Any) -> str:
     """Format how many models of two arms collapsed; an en dash if the two are not compared."""
     if not row.n:
         return "–"
-    models = row.models if row.is_baseline else 2 * row.models
-    return f"{row.collapsed} of {models}"
+    return f"{row.collapsed} of {models_of_both(row)}"
 
 
 def _if_measured(column: Column) -> Column:

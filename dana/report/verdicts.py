@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dana.core import statistics
 from dana.core.statistics import ALPHA, TwoLevel, two_level
@@ -130,11 +131,6 @@ class ArmComparison:
         return words
 
     @property
-    def models_of_both(self) -> int:
-        """Number of fine-tuned models of both arms; a baseline has none."""
-        return self.models if self.is_baseline else 2 * self.models
-
-    @property
     def remedy(self) -> str:
         """What to have more of, to lower the error most: adaptations, folds, seeds, texts or fine-tunings.
 
@@ -151,6 +147,15 @@ class ArmComparison:
             f"fine-tunings of each {self.unit}": self.seed_share,
         }
         return max(shares, key=lambda name: shares[name])
+
+
+def models_of_both(row: Any) -> int:
+    """Return the number of fine-tuned models of both arms of a comparison, or of its row in a table.
+
+    A baseline has none.
+    """
+    models: int = row.models
+    return models if row.is_baseline else 2 * models
 
 
 def main_arms(arms: Iterable[str]) -> list[str]:
@@ -465,7 +470,7 @@ def _reasons_against(row: ArmComparison, count: int) -> list[str]:
     """
     reasons = []
     if row.collapsed_models:
-        reasons.append(f"{row.collapsed_models} of {row.models_of_both} models collapsed")
+        reasons.append(f"{row.collapsed_models} of {models_of_both(row)} models collapsed")
     if row.n < 2:
         reasons.append(f"one {row.unit} says nothing about others")
     elif row.p_holm > ALPHA:

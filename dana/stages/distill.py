@@ -99,9 +99,7 @@ def taught_settings(settings: AdaptSettings, teacher: str, given: Collection[str
     )
 
 
-def static_stage(
-    teacher: str, data: TrainingData, out: Path, seed: int = 0, penalty: float = PENALTY
-) -> Artifact:
+def static_stage(teacher: str, data: TrainingData, out: Path, seed: int = 0) -> Artifact:
     """Fit a static model to a teacher on weighted text, and write it as sentence-transformers opens it.
 
     The manifest has the notes ``cosine``, the mean cosine of both models' vectors on the sentences of
@@ -112,7 +110,6 @@ def static_stage(
         data: Pool, weights and held-out text.
         out: Folder for the model.
         seed: Decides which sentences are read, of more than :data:`MOST_SENTENCES`.
-        penalty: α of :mod:`dana.train.static_student`.
 
     Raises:
         ConfigError: If the teacher is missing or a decoder.
@@ -130,7 +127,7 @@ def static_stage(
         **data.identity(),
         "language": data.language,
         "seed": seed,
-        "penalty": penalty,
+        "penalty": PENALTY,
         "most_sentences": MOST_SENTENCES,
         "version": VERSION,
     }
@@ -159,7 +156,7 @@ def static_stage(
             licence=licence_line(teacher),
             teacher=model_name(teacher),
             sentences=len(sentences.tokens),
-            penalty=penalty,
+            penalty=PENALTY,
             folder=str(out),
             cosines=words,
         )
