@@ -431,7 +431,8 @@ def _probe(args: argparse.Namespace) -> dict[str, Any]:
     The vectors are pooled as the checkpoint's modules.json says, else by the mean. A linear model
     is fitted to 50, 100, 200, 500 and all labels, in ten draws that all checkpoints share, and
     tested on all test texts; beside it the nearest labelled texts vote. Seconds for a small model
-    on 500 texts. A task whose words have labels has no probe.
+    on 500 texts. A task whose words have labels has no probe. A static model of dana distill is
+    probed like a checkpoint; its texts are never cut.
 
     Writes OUT/probe/TASK/NAME/FOLD, OUT/report.html and its tables. A checkpoint is named by the
     last part of its path, or by NAME=MODEL; one that is named base is compared with the others,

@@ -22,6 +22,7 @@ from dana.core.rng import derive_seed, document_key, hash_uniform
 from dana.core.schemas import DOCUMENTS, iterate_documents, table_identity
 from dana.corpus.documents import source_digests
 from dana.corpus.units import sentences
+from dana.encoders.static import StaticEncoder
 from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.fill_mask import fill_hidden_words, has_trained_head
 from dana.finetuning.neighbours import (
@@ -43,6 +44,7 @@ from dana.finetuning.probe import (
 )
 from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings, chosen_weight
+from dana.models.encoder_folder import is_static_model
 from dana.models.folder import check_checkpoint, model_identity, model_name
 from dana.models.pooling import read_pooling
 from dana.report.probes import ALL, LINEAR, NEIGHBOURS, NEIGHBOURS_FILE
@@ -72,6 +74,16 @@ def refuse_kind(task: TaskCard) -> None:
     require(not task.label_kind.per_word, "task", task.name, what)
 
 
+def check_probed(model: str) -> None:
+    """Check, before any work, that a model can be probed: a checkpoint, or a static model of ``dana distill``.
+
+    Raises:
+        ArtifactError: If it cannot be used.
+    """
+    if not is_static_model(model):
+        check_checkpoint(model)
+
+
 def probe_stage(
     model: str,
     card: str,
@@ -84,7 +96,8 @@ def probe_stage(
     """Probe the frozen vectors of a checkpoint on a task: linear models on draws of labels, and neighbours.
 
     Args:
-        model: Folder with safetensors, or Hub name.
+        model: Folder with safetensors, or Hub name; or the folder of a static model, whose texts
+            are never cut.
         card: A task card's name or YAML file.
         settings: Sizes and draws.
         out: Folder for ``probe.json`` (a row per size), ``predictions.parquet`` (a row per size,
@@ -104,15 +117,26 @@ def probe_stage(
     task = texts.fields_of(load_card(card))
     refuse_kind(task)
     task = replace(task, class_weight=chosen_weight(settings.class_weight, task.class_weight))
-    check_checkpoint(model)
-    encoder = TransformerEncoder.of_checkpoint(model, settings.max_tokens, settings.windows)
+    check_probed(model)
+    is_static = is_static_model(model)
+    encoder: TransformerEncoder | StaticEncoder
+    if is_static:
+        encoder = StaticEncoder(model)
+    else:
+        encoder = TransformerEncoder.of_checkpoint(model, settings.max_tokens, settings.windows)
     raw_files = RawFiles(out)
     of_probe = {name: getattr(settings, name) for name in OF_PROBE}
     if settings.windows is not None:
         of_probe["windows"] = settings.windows
+    if is_static:
+        of_model = {"model": encoder.identity()}
+    else:
+        of_model = {
+            "model": model_identity(model, raw_files.digest),
+            "pooling": asdict(read_pooling(model)),
+        }
     depends_on = {
-        "model": model_identity(model, raw_files.digest),
-        "pooling": asdict(read_pooling(model)),
+        **of_model,
         "task": task_identity(task, data, raw_files),
         "max_train": texts.max_train,
         "fold": fold,
@@ -131,7 +155,7 @@ def probe_stage(
             "groups_in_test": apart,
         }
         write_json(draft.path / PROBE_FILE, {**_head(task), **details, **metrics})
-        if has_trained_head(model):
+        if not is_static and has_trained_head(model):
             shown = [text["text"] for text in nearest]
             for text, filled in zip(
                 nearest, fill_hidden_words(model, shown, settings.max_tokens), strict=True
@@ -182,7 +206,7 @@ def texts_apart(
 
 
 def _probe(
-    encoder: TransformerEncoder,
+    encoder: TransformerEncoder | StaticEncoder,
     task: TaskCard,
     train: list[Example],
     test: list[Example],
@@ -196,15 +220,8 @@ def _probe(
     kind = task.label_kind
     texts = joined_texts([*train, *test])
     vectors = encoder.encode(texts).cpu().numpy()
-    cut = encoder.count_cut(texts)
-    if cut:
-        log.info(
-            "probe     %s: %d of %d texts fill the %d tokens that are read; text beyond was cut",
-            task.name,
-            cut,
-            len(texts),
-            encoder.longest,
-        )
+    if isinstance(encoder, TransformerEncoder):
+        _warn_of_cut_texts(encoder, task, texts)
     labels = kind.gather([example.label for example in (*train, *test)])
     count = len(train)
     keys = text_keys(train)
@@ -250,6 +267,19 @@ def _probe(
     }
     nearest = _nearest_texts(train, test[:SHOWN_TEXTS], vectors[:count], vectors[count:], kind)
     return pa.concat_tables(tables), metrics, nearest
+
+
+def _warn_of_cut_texts(encoder: TransformerEncoder, task: TaskCard, texts: Sequence[str]) -> None:
+    """Log how many texts are longer than what the encoder reads, if any are."""
+    cut = encoder.count_cut(texts)
+    if cut:
+        log.info(
+            "probe     %s: %d of %d texts fill the %d tokens that are read; text beyond was cut",
+            task.name,
+            cut,
+            len(texts),
+            encoder.longest,
+        )
 
 
 def _nearest_texts(

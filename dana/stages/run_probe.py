@@ -8,13 +8,12 @@ from dana.core.config import require
 from dana.core.files import slug
 from dana.core.launch import on_rank_0
 from dana.core.text_table import tabulate
-from dana.models.folder import check_checkpoint
 from dana.report.page import interval_text, number
 from dana.report.probes import read_probes
 from dana.report.tables import probe_difference_table, probe_table
 from dana.stages.evaluate import Checkpoint
 from dana.stages.finetune_steps import cards_by_name
-from dana.stages.probe import refuse_kind
+from dana.stages.probe import check_probed, refuse_kind
 from dana.stages.probe_steps import probe_step
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
@@ -44,7 +43,7 @@ def plan_probe(checkpoints: Sequence[Checkpoint], settings: RunSettings) -> Run:
         good = bool(checkpoint.model) and checkpoint.name == slug(checkpoint.name)
         what = "MODEL or NAME=MODEL, the name of letters, digits, _ . and -"
         require(good, "checkpoints", checkpoint.name, what)
-        check_checkpoint(checkpoint.model)
+        check_probed(checkpoint.model)
     steps = []
     for task, card in cards_by_name(settings.cards).items():
         fields = settings.finetune.fields_of(load_card(card))

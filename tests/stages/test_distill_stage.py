@@ -22,7 +22,7 @@ from dana.train.objectives.distill import Distill
 from dana.train.settings import AdaptSettings, PhaseSettings
 from dana.train.static_student import teach
 from tests.stages.test_vector_objectives import unit_rows
-from tests.toy_task import write_decoder
+from tests.toy_task import write_decoder, write_task
 
 NOT_MEASURED = "not measured, no document has 4 sentences"
 
@@ -53,6 +53,31 @@ def test_the_folder_opens_in_sentence_transformers(static, base):
     card = (static.path / "README.md").read_text(encoding="utf-8")
     assert "library_name: sentence-transformers" in card
     assert f"{static.manifest['counts']['sentences_read']:,} sentences" in card
+
+
+def test_it_is_probed_beside_its_teacher(static, base, tmp_path, capsys):
+    card = write_task(tmp_path / "task")
+    models = [f"base={base}", f"static={static.path}"]
+    words = ["probe", "--model", *models, "--task", str(card), "--out", str(tmp_path / "run")]
+    assert main([*words, "--sizes", "30", "--draws", "2", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["results"]
+    assert {row["arm"] for row in rows} == {"base", "static"}
+    folder = tmp_path / "run" / "probe" / "toy" / "static" / "0"
+    shown = json.loads((folder / "neighbours.json").read_text())["texts"]
+    assert "filled" not in shown[0]  # a static model fills no hidden word in
+
+    def scores():
+        return json.loads((folder / "probe.json").read_text())["sizes"]
+
+    before = scores()
+    vectors = load_file(static.path / "model.safetensors")["embedding.weight"]
+    other = shutil.copytree(static.path, tmp_path / "other")
+    save_file({"embedding.weight": vectors[::-1].copy()}, other / "model.safetensors")
+    models[1] = f"static={other}"
+    changed = ["probe", "--model", *models, "--task", str(card), "--out", str(tmp_path / "run")]
+    assert main([*changed, "--sizes", "30", "--draws", "2"]) == 2  # made of other vectors
+    assert main([*changed, "--sizes", "30", "--draws", "2", "--remake"]) == 0
+    assert scores() != before
 
 
 def test_dana_reads_it_as_the_encoder_static(static, tmp_path):
