@@ -20,7 +20,7 @@ from dana.core.artifacts import (
     write_text,
 )
 from dana.core.config import require
-from dana.core.errors import ArtifactError, DataError
+from dana.core.errors import ArtifactError, DataError, SettingError
 from dana.core.files import text_key
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
@@ -369,7 +369,9 @@ def weighted_examples(
     require(not trained.has_own_head, "objective", objective, allowed)
     seed = 0  # windows of text do not depend on it
     examples, _ = data.examples(tokenizer, _example_maker(trained, tokenizer, max_tokens, seed))
-    assert isinstance(examples, Examples)  # as of every objective of dana that trains tokens
+    # A plug-in without a head of its own may still read documents or pairs of texts.
+    if not isinstance(examples, Examples):
+        raise SettingError("objective", objective, allowed)
     return examples
 
 

@@ -12,12 +12,14 @@ from transformers import AutoTokenizer, TrainingArguments
 import dana
 from dana.core.artifacts import read_json
 from dana.core.errors import ConfigError, DataError
+from dana.core.registry import Registry
 from dana.train import DENOMINATORS
 from dana.train.examples import Batch
 from dana.train.execution import make_accelerator
 from dana.train.layout import BatchLayout
 from dana.train.loop import take_step
 from dana.train.objectives.masked import MaskedTokens
+from dana.train.objectives.position import Position
 from dana.train.settings import TrainSettings
 from dana.train.training_state import TrainingState
 from tests.api.conftest import launch
@@ -231,6 +233,17 @@ def test_rows_without_weights_objectives_of_pairs_and_names_of_tokenizers_are_re
         ):
             with pytest.raises(ConfigError, match=f"tokenizer={wrong!r}"):
                 work()
+
+
+def test_an_objective_that_reads_documents_but_has_no_head_of_its_own_is_refused(
+    tokenizer, weights_run, monkeypatch
+):
+    class OfAPlugin(Position):
+        has_own_head = False
+
+    monkeypatch.setattr(Registry, "create", lambda self, spec: OfAPlugin())
+    with pytest.raises(ConfigError, match=r"objective='of-a-plugin': .*trains tokens"):
+        dana.training_dataset(weights_run[0], tokenizer, objective="of-a-plugin")
 
 
 @pytest.mark.slow
