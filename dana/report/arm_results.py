@@ -318,7 +318,7 @@ def output_weights(manifest: dict[str, Any]) -> Weights:
     return weight_digests(manifest.get("weight_digests"))
 
 
-def adaptations(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Lineage]:
+def lineages_of(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Lineage]:
     """Map the weights of every model that a run adapted to its lineage."""
     lineages: dict[Weights, Lineage] = {}
     for manifest in manifests:

@@ -162,7 +162,7 @@ class SourceExamples:
     units: tuple[UnitExample, ...]
 
 
-Examples_ = tuple[SourceExamples, ...]
+ExamplesBySource = tuple[SourceExamples, ...]
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class ExampleGroup:
     """
 
     title: str
-    examples: Examples_
+    examples: ExamplesBySource
     folded: bool = False
 
 

@@ -1,6 +1,6 @@
 """Read a run's folder into data frames, the input of every table and figure.
 
-A part that the run lacks is None.
+A part that the run lacks is None or empty.
 """
 
 import math
@@ -19,7 +19,7 @@ from dana.core.errors import ArtifactError, DanaError, NothingToReport, nearest_
 from dana.core.schemas import HELD_OUT_TARGET, NESTED, SCORES, WEIGHTS, part_files, read_table
 from dana.report.arm_results import (
     ArmResult,
-    adaptations,
+    lineages_of,
     output_weights,
     read_arm_result,
     read_baseline,
@@ -33,7 +33,7 @@ from dana.report.files import (
     recorded_seconds,
     training_lines,
 )
-from dana.report.page import Examples_
+from dana.report.page import ExamplesBySource
 from dana.report.probes import ProbeResult, read_neighbours, read_probes, read_retrieval
 from dana.report.unit_texts import most_extreme
 from dana.tasks.card import load_card
@@ -45,7 +45,8 @@ ACCURACIES = ("target_accuracy", "target_guess", "pool_accuracy", "pool_guess")
 DETECTOR_COLUMNS = ("name", "f1_mean", "auroc_mean", "ap_mean", "stability", "fit_s", "score_s")
 SELECTOR_COLUMNS = ("name", "ap", "ap_low", "ap_high", "recall_5", "recall_20", "auroc", "weight")
 FUSION = "fusion"  # name of the row for the fusion of all candidates
-LOOKS = "looks.json"  # of a run that may stop early
+# The last look of a run that may stop early: planned adaptations, those done, and why it stopped.
+LOOKS = "looks.json"
 POOL_TEXT = "pool text"  # name of the task that measures what is forgotten
 PLANTED = "(planted)"  # suffix of sources with planted in-domain documents
 ADAPTED = "adapted"  # name of the only arm of a run without arms
@@ -55,7 +56,7 @@ ARMS = (*CONTROLS, "dana", ADAPTED)  # order in tables and figures
 
 
 def is_control(arm: str) -> bool:
-    """Return whether an arm is one that others are compared with: those above, and NAME+random."""
+    """Return whether others are compared with an arm: one of :data:`CONTROLS`, or NAME+random."""
     return arm in CONTROLS or arm.endswith("+random")
 
 
@@ -65,8 +66,8 @@ class Candidates:
 
     Attributes:
         rows: One row per candidate, with a column ``chosen``.
-        content: Further notes: ``budget`` of a ranking of detectors, ``reason`` of a choice of
-            selectors.
+        content: The manifest of a ranking of detectors, which has its ``budget``; or the ``reason``
+            of a choice of selectors.
     """
 
     rows: pd.DataFrame
@@ -89,8 +90,8 @@ class ScoreFrames:
 
     units: pd.DataFrame
     target: pd.DataFrame
-    relevant: Examples_ = ()
-    foreign: Examples_ = ()
+    relevant: ExamplesBySource = ()
+    foreign: ExamplesBySource = ()
     weights: dict[str, Any] = field(default_factory=dict)
 
 
@@ -103,25 +104,23 @@ class RunFrames:
         ranking: Ranking of the detectors.
         choice: Choice of the selector by ``auto``.
         scores: Scores and weights.
-        evaluations: One row per arm and evaluation during training: arm, :data:`EVALUATION` and
-            :data:`ACCURACIES`.
+        evaluations: One row per arm and evaluation during training: arm, :data:`EVALUATION`,
+            :data:`ACCURACIES`, and ``unit``, ``character`` where losses are those per character.
         results: Results of every fine-tuned arm of every task, in the order of the tables.
         baselines: Results of simple models on every task.
         probes: What probes of each size find in the frozen vectors of every arm.
         neighbours: The nearest labelled texts of a few test texts in the vectors of each arm, by
             arm.
         texts: Test texts by id, of a task whose card lies in the folder.
-        final: The choice of the model that the run ends in; empty without one.
+        final: Content of the ``choice.json`` of the model that the run ends in; empty without one.
         retrieval: One row per arm and text: how well a sentence finds its document.
         stages: Manifest of each committed artifact by its path in the folder.
-        recipe: The recipe, as YAML without comments; empty if the folder has no ``recipe.yaml``.
+        recipe: The recipe without its lines of comments; empty if the folder has no ``recipe.yaml``.
         is_run: True if ``dana run`` made it rather than one command per step.
         step_seconds: Seconds that each step recorded itself, by its path.
-        wall_seconds: Seconds in which a step of ``dana run`` was at work, side by side ones once; 0
-            without steps.
+        wall_seconds: Seconds in which at least one step of ``dana run`` was at work; 0 without steps.
         missing: What a run that was stopped has not made yet, in words.
-        stale: A sentence for each model and result that was made before what it should be made
-            from.
+        stale: A sentence for each model or result whose input was replaced after it was made.
         stop: Why the run was stopped early; empty if it was not, or was continued.
     """
 
@@ -205,30 +204,34 @@ def read_outcomes(path: Path) -> RunFrames:
     stages = {}
     for folder in sorted(file.parent.parent for file in run_manifests(path)):
         stages[folder.relative_to(path).as_posix()] = read_object(folder / MANIFEST)
-    look: dict[str, Any] = {"horizon": 0, "adaptations": 0, "stop": ""}
+    horizon = 0
+    adaptations_at_stop = 0
+    stop = ""
     if (path / LOOKS).is_file():
         look = read_object(path / LOOKS)
-    with reading(path / LOOKS):
-        horizon = int(look["horizon"])
-        adaptations_at_stop = int(look["adaptations"])
-        stop = str(look["stop"])
+        with reading(path / LOOKS):
+            horizon = int(look["horizon"])
+            adaptations_at_stop = int(look["adaptations"])
+            stop = str(look["stop"])
     results = tuple(replace(result, horizon=horizon) for result in read_arm_results(path, stages))
     if any(result.adaptations > adaptations_at_stop for result in results):
         stop = ""  # the run was continued
+    # That of the last arm: it may lack folds that earlier arms of a stopped run have.
     result_of_task = {result.task: result for result in results}
     baselines = []
     for file in sorted(path.glob("baselines/*/*/metrics.json")):
         baseline = read_baseline(file)
-        # A run that was stopped has not tested all folds.
-        result = result_of_task.get(baseline.task, baseline)
-        baselines.append(baseline.on_folds_of(result))
+        if baseline.task in result_of_task:
+            baseline = baseline.on_folds_of(result_of_task[baseline.task])
+        baselines.append(baseline)
     return RunFrames(path, results=results, baselines=tuple(baselines), stages=stages, stop=stop)
 
 
 def read_final(path: Path) -> dict[str, Any]:
     """Read the choice of the model that the run ends in; empty if it made none.
 
-    It is the one among the most candidates; of equal ones the first by name.
+    Of several choices, that among the most candidates is taken, because it replaces the others; of
+    equally many the first by name.
 
     Raises:
         ArtifactError: If a file is damaged.
@@ -248,8 +251,8 @@ def read_final(path: Path) -> dict[str, Any]:
 def read_texts(path: Path) -> dict[str, str]:
     """Read the test texts of the task whose card lies in the run's folder, by id.
 
-    Without a card, there are none. Texts are only examples, so a card or data that cannot be read
-    leave them out.
+    Without a card, there are none. The texts only illustrate the report, so a card or data that cannot
+    be read is no error.
     """
     texts: dict[str, str] = {}
     for card_file in CARDS:
@@ -270,10 +273,13 @@ def _wall_seconds(path: Path) -> float:
     spans = []
     for file in path.glob("steps/**/*.json"):
         record = read_object(file)
-        if "ended" in record:
+        if "ended" not in record:
+            continue
+        with reading(file):
             spans.append((float(record["ended"]), float(record["seconds"])))
     total = 0.0
-    earliest = math.inf  # start of the time that is counted already: from the last end backwards
+    # Steps are taken from the last end backwards. All time from `earliest` on is counted.
+    earliest = math.inf
     for end, seconds in sorted(spans, reverse=True):
         start = end - seconds
         total += max(0.0, min(end, earliest) - start)
@@ -293,9 +299,11 @@ def find_missing(
         results: Results of the arms.
         is_stopped: Whether the run was stopped early, so that no adaptation is missing.
     """
-    paths = [Path(stage).parts for stage in stages]
+    # The folder of the run itself has no parts.
+    paths = [path for path in (Path(stage).parts for stage in stages) if path]
     adapted_arms = [path[1] for path in paths if path[0] == "arms" and path[-1] == "adapted"]
-    # Also of the first: its model is not nested, but its fine-tunings are.
+    # nested/INDEX has the fine-tunings of an adaptation, also those of the first, whose model it
+    # does not have.
     begun = len({path[1] for path in paths if path[0] == NESTED})
     for task in dict.fromkeys(result.task for result in results):
         of_task = [result for result in results if result.task == task]
@@ -315,8 +323,8 @@ def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:
         stages: Manifest of each artifact by its path in the run.
     """
     fingerprints = {manifest.get("fingerprint") for manifest in stages.values()}
-    fingerprints.add(None)  # of models that were not made from weights
-    weights_of = {path: output_weights(manifest) for path, manifest in stages.items()}
+    fingerprints.add(None)  # a model that was not trained on selected text depends on no weights
+    digests_of_model = {path: output_weights(manifest) for path, manifest in stages.items()}
     for path, manifest in stages.items():
         folder = Path(path)
         depends_on = manifest.get("depends_on", {})
@@ -328,10 +336,11 @@ def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:
                     "adapt it again."
                 )
         if manifest.get("kind") == "finetune":
-            model = _model_of(folder.name, stages)  # none of a single seed: its folder names no arm
-            if not model or not weights_of[model]:
+            # The result of a single seed lies in a folder that names no arm; it is not checked.
+            model = _model_of(folder.name, stages)
+            if not model or not digests_of_model[model]:
                 continue
-            if weight_digests(depends_on.get("model")) not in weights_of.values():
+            if weight_digests(depends_on.get("model")) not in digests_of_model.values():
                 yield (
                     f"Beware: {path} is of a model that {model} replaced since: fine-tune it again."
                 )
@@ -357,7 +366,7 @@ def _recipe(path: Path) -> str:
 def read_ranking(path: Path) -> Candidates | None:
     """Read the ranking of the detectors; None without one."""
     folder = path / "ranking"
-    content = _manifest(folder)
+    content = _manifest_of_any_version(folder)
     if not content:
         return None
     with reading(folder / MANIFEST):
@@ -365,11 +374,14 @@ def read_ranking(path: Path) -> Candidates | None:
 
 
 def read_choice(path: Path) -> Candidates | None:
-    """Read which selector ``auto`` chose for the scores of :func:`read_scores`."""
+    """Read which selector ``auto`` chose for the scores of :func:`read_scores`.
+
+    None without scores, or if ``auto`` did not choose.
+    """
     scores = scores_folder(path)
     if scores is None:
         return None
-    content = _manifest(scores).get("choice")
+    content = _manifest_of_any_version(scores).get("choice")
     if not content:
         return None
     with reading(scores / MANIFEST):
@@ -384,7 +396,11 @@ def read_choice(path: Path) -> Candidates | None:
 def _candidates(
     rows: list[Any], choice: str, columns: Sequence[str], content: dict[str, Any]
 ) -> Candidates:
-    """Make a comparison of rows, with the named columns first."""
+    """Make a comparison of rows, with the named columns first.
+
+    Raises:
+        ValueError: If the choice is none of the rows; the caller's ``reading`` names the file.
+    """
     if choice not in [row["name"] for row in rows]:
         raise ValueError(f"chosen={choice!r} is not among its candidates")
     frame = pd.DataFrame(rows)
@@ -394,21 +410,24 @@ def _candidates(
 
 
 def _arm_folders(path: Path) -> list[Path]:
-    """List the run's folder, then those of its arms, controls last."""
+    """List the run's folder, then those of its arms: dana, other selections, controls."""
 
-    def order(arm: Path) -> tuple[bool, bool, str]:
+    def by_selection(arm: Path) -> tuple[bool, bool, str]:
         return arm.name != "dana", is_control(arm.name), arm.name
 
-    return [path, *sorted(path.glob("arms/*"), key=order)]
+    return [path, *sorted(path.glob("arms/*"), key=by_selection)]
 
 
 def weight_folders(path: Path) -> dict[str, Path]:
-    """Return the folder of each arm's weights, the run's own first, controls last."""
+    """Return the folder of each arm's weights, in the order of :func:`_arm_folders`."""
     folders = {}
     for arm_folder in _arm_folders(path):
+        folder = arm_folder / "weights"
+        if not part_files(folder):
+            continue
         arm = ADAPTED if arm_folder == path else arm_folder.name
-        folders[arm] = arm_folder / "weights"
-    return {arm: folder for arm, folder in folders.items() if part_files(folder)}
+        folders[arm] = folder
+    return folders
 
 
 def scores_folder(path: Path) -> Path | None:
@@ -429,7 +448,7 @@ def read_scores(path: Path) -> ScoreFrames | None:
         return None
     table = read_table(scores, SCORES.names)
     units = _lengths_and_scores(table)
-    units.insert(0, "source", table["source"].dictionary_encode().to_pandas().astype("category"))
+    units.insert(0, "source", table["source"].dictionary_encode().to_pandas())
     planted_sources = [name for name in units["source"].cat.categories if name.endswith(PLANTED)]
     units.insert(1, "planted", units["source"].isin(planted_sources))
     held_out = scores / HELD_OUT_TARGET
@@ -440,7 +459,7 @@ def read_scores(path: Path) -> ScoreFrames | None:
     weight_of_unit = None
     weights_folder = _weights_folder(path, scores)
     if weights_folder is not None:
-        manifest = _manifest(weights_folder)
+        manifest = _manifest_of_any_version(weights_folder)
         weight_of_unit = _weights(weights_folder, table)
         units["weight"] = weight_of_unit
     relevant, foreign = most_extreme(table, path / "pool", weight_of_unit)
@@ -449,17 +468,19 @@ def read_scores(path: Path) -> ScoreFrames | None:
 
 def _weights_folder(path: Path, scores: Path) -> Path | None:
     """Return the folder of the first weights that were made from the scores; None without one."""
-    fingerprints = (None, _manifest(scores).get("fingerprint"))
+    # None: weights whose manifest does not name their scores are accepted.
+    fingerprints = (None, _manifest_of_any_version(scores).get("fingerprint"))
     for arm_folder in _arm_folders(path):
         folder = arm_folder / "weights"
         if not part_files(folder):
             continue
-        if _manifest(folder).get("depends_on", {}).get("scores") in fingerprints:
+        depends_on = _manifest_of_any_version(folder).get("depends_on", {})
+        if depends_on.get("scores") in fingerprints:
             return folder
     return None
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest_of_any_version(folder: Path) -> dict[str, Any]:
     """Read the manifest of a folder, of any version of its schema; empty without one."""
     file = folder / MANIFEST
     return read_object(file) if file.is_file() else {}
@@ -483,9 +504,8 @@ def _weights(folder: Path, scores: pa.Table) -> np.ndarray:
 def read_evaluations(path: Path) -> pd.DataFrame | None:
     """Read the held-out losses and accuracies of every trained arm; None without a trained arm.
 
-    What was not measured is NaN. Where words were added to the vocabulary of an arm, all losses of
-    tokens are those per character, and the column ``unit`` says so: a token of one arm is then not
-    that of another.
+    What was not measured is NaN. If words were added to the vocabulary of any arm, tokens of two arms
+    differ. All losses are then per character, and the column ``unit`` says so.
     """
     folders = {ADAPTED: path / "adapted"}
     for folder in sorted(path.glob("arms/*/adapted")):
@@ -498,10 +518,14 @@ def read_evaluations(path: Path) -> pd.DataFrame | None:
         return None
     manifests = {arm: read_manifest(folder) for arm, folder in folders.items()}
     has_new_words = any("new_tokens" in manifest for manifest in manifests.values())
+    # Objectives that predict a class record accuracies; their losses are not of tokens.
     predicts_tokens = all(math.isnan(row[name]) for row in rows for name in ACCURACIES)
     if has_new_words and predicts_tokens:
-        lengths = {arm: manifest.get("characters_per_token") for arm, manifest in manifests.items()}
-        rows = [_per_character(row, lengths[row["arm"]] or {}) for row in rows]
+        per_character = []
+        for row in rows:
+            characters_per_token = manifests[row["arm"]].get("characters_per_token")
+            per_character.append(_per_character(row, characters_per_token or {}))
+        rows = per_character
     rows.sort(key=lambda row: arm_order(row["arm"]))
     return pd.DataFrame(rows).astype({"step": int, "tokens": int})
 
@@ -520,17 +544,20 @@ def _evaluations(file: Path) -> Iterator[dict[str, float]]:
         yield values
 
 
-def _per_character(row: Mapping[str, Any], lengths: Mapping[str, float]) -> dict[str, Any]:
+def _per_character(
+    row: Mapping[str, Any], characters_per_token: Mapping[str, float]
+) -> dict[str, Any]:
     """Return an evaluation with its losses per character.
 
     Args:
         row: The evaluation, with losses per token.
-        lengths: Mean characters per token of each text; a loss without one becomes NaN.
+        characters_per_token: Mean of each text, ``target`` and ``pool``; the losses of a text without
+            one become NaN.
     """
     values = {**row, "unit": "character"}
     for text in ("target", "pool"):
         for name in (f"{text}_loss", f"{text}_loss_se"):
-            values[name] = row[name] / lengths.get(text, math.nan)
+            values[name] = row[name] / characters_per_token.get(text, math.nan)
     return values
 
 
@@ -541,7 +568,7 @@ def read_arm_results(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[Arm
     text, which tells what is forgotten, comes after those for what is learnt.
     """
     results: dict[tuple[str, str], tuple[Path, ArmResult]] = {}
-    lineages = adaptations(stages.values())
+    lineages = lineages_of(stages.values())
     for file in sorted(path.glob("finetune/**/metrics.json")):
         folders = file.parent.relative_to(path / "finetune").parts
         if any(folder.startswith(".") for folder in folders):  # still being written
@@ -555,12 +582,14 @@ def read_arm_results(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[Arm
                 f"{first_file}; remove one"
             )
         results[key] = (file, result)
-    tasks = sorted(dict.fromkeys(task for task, _ in results), key=lambda task: task == POOL_TEXT)
+    names = dict.fromkeys(task for task, _ in results)
+    # False sorts first: the task of pool text comes last.
+    tasks = sorted(names, key=lambda task: task == POOL_TEXT)
 
-    def order(result: ArmResult) -> tuple[int, tuple[int, str]]:
+    def by_task_and_arm(result: ArmResult) -> tuple[int, tuple[int, str]]:
         return tasks.index(result.task), arm_order(result.arm)
 
-    return tuple(sorted((result for _, result in results.values()), key=order))
+    return tuple(sorted((result for _, result in results.values()), key=by_task_and_arm))
 
 
 def arm_order(arm: str) -> tuple[int, str]:

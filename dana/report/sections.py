@@ -29,7 +29,7 @@ from dana.report.label_worth import worth_lines
 from dana.report.neighbours import filled_texts, nearest_texts
 from dana.report.page import (
     ExampleGroup,
-    Examples_,
+    ExamplesBySource,
     Report,
     Section,
     SourceExamples,
@@ -157,7 +157,7 @@ def likeness(weights: Mapping[str, Any]) -> str:
     )
 
 
-def selected_passages(weights: Mapping[str, Any]) -> Examples_:
+def selected_passages(weights: Mapping[str, Any]) -> ExamplesBySource:
     """Return the passages that stand for the whole selection: the best, the middle and the last.
 
     Args:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dana.core.schemas import part_files
-from dana.report.page import Examples_, SourceExamples, UnitExample, number
+from dana.report.page import ExamplesBySource, SourceExamples, UnitExample, number
 
 SOURCES = 4  # number of sources shown
 UNITS = 2  # units shown per source
@@ -51,7 +51,7 @@ def documents_of(pool: Path, doc_ids: pa.Array) -> dict[str, str]:
 
 def most_extreme(
     scores: pa.Table, pool: Path, weights: np.ndarray | None = None
-) -> tuple[Examples_, Examples_]:
+) -> tuple[ExamplesBySource, ExamplesBySource]:
     """Choose the most relevant and the most foreign units to read, two of each of four sources.
 
     A unit has at least eight words. With weights, the sources are those with most selected text
@@ -83,7 +83,7 @@ def most_extreme(
     texts = documents_of(pool, scores["doc_id"].take(pa.array(rows)).unique())
     names = source.dictionary.to_pylist()
 
-    def examples_of(candidates: dict[int, np.ndarray]) -> Examples_:
+    def examples_of(candidates: dict[int, np.ndarray]) -> ExamplesBySource:
         by_source = []
         for code, rows in candidates.items():
             units = _examples(rows, scores, texts, weights)

@@ -54,10 +54,10 @@ from dana.weighting.settings import PAPERS_BETA, Budget
 log = get_logger(__name__)
 
 CLASSES_METRIC = "macro_f1"  # of the card, for one label a text
-# Classes are far apart from this ratio of largest to smallest on. There a linear model of words
-# gains macro-F1 by balanced weights on every task that was tried, and with equal classes it loses a
-# little (docs/guide/labels.md).
-FAR_APART = 3
+# Classes are unbalanced if the largest has at least this many times the texts of the smallest. From
+# there on, balanced weights raised the macro-F1 of a linear model of words on every task that was
+# tried; with equal classes they lower it a little (docs/guide/labels.md).
+UNBALANCED = 3
 LONGEST_LABEL = 60  # characters of a label that a line shows
 LINE = "%-9s %s"  # of the log: what, and what is said of it
 CARD = "card.yaml"
@@ -65,7 +65,8 @@ TEXTS = "texts.parquet"
 FILES = {CARD, TEXTS, RECIPE}
 MOST_READ = 20_000  # documents of the pool
 SAMPLE = 1_000  # documents or texts that are looked at closely
-# Of held-out texts' scores, lower is nearer: documents up to this quantile are like the texts.
+# A document is like the texts if its score is at most this quantile of the scores of held-out texts.
+# A lower score is nearer.
 LIKE = 0.9
 FEWEST_TEXTS = 60  # with fewer, that quantile is unknown
 # Learning rates, of the smallest base and of others.
@@ -79,8 +80,8 @@ task: card.yaml        # your texts and their folds
 {findings}pool: {pool}
 model: {model}   # to adapt; dana init takes the strongest installed one that adapts in five minutes here
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
-{jobs}{result}{class_weight}adapt: {{{adapt}, warmup: 0.05{execution}}}
-weigh: {{{weigh}}} # no more than adapt reads, and no more than a fifth of the pool
+{jobs}{result}{class_weight}adapt: {adapt}
+weigh: {weigh} # no more than adapt reads, and no more than a fifth of the pool
 """
 RESULT = """\
 final: true            # end in a classifier, OUT/model, and an encoder, OUT/encoder: docs/guide/model.md
@@ -101,12 +102,13 @@ JOBS = """\
 jobs: 2                # steps side by side; 1 takes less memory
 """
 MOST_DOCUMENTS = 3_200  # of position and crops: more were not tried (docs/results/objectives.md)
+# Settings of an adaptation by the objective. _adapt_settings adds a learning rate to masked, and the
+# number of steps to the others. These are evaluated once, as an evaluation takes as long as a step or
+# two. The batch size of auto is that of position and crops, also where the pilot chooses masked.
 ADAPT = {
-    MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32",  # and a learning rate by the base
-    # And steps by base and device. Each evaluation takes as long as a step or two.
+    MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32",
     "position": "objective: position, learning_rate: null, evaluations: 1",
     "crops": "objective: crops, learning_rate: null, evaluations: 1",
-    # 64 examples a step for masked tokens, too, if the pilot chooses them.
     AUTO: "objective: auto, batch_size: 64, learning_rate: null, evaluations: 1",
 }
 
@@ -134,13 +136,13 @@ def init(  # noqa: PLR0913, keywords of a public call
             standard input; or a folder with a folder of text files per label, also in folders
             train, dev and test.
         pool: Pool text: a file, folder, glob or URL, or several.
-        out: Folder to write, which must not hold anything but an earlier one of these; None takes
-            the table's name without its suffix, ``table`` for one in memory.
-        text: Column of the text, and field of the pool's, which may be ``text`` there; None takes
-            ``text``, or else the column with the most words.
-        label: Column of the label; or several of 0 and 1, of which each is a label. None takes one
-            with a usual name, or else the only one whose values repeat, or else all whose values
-            repeat if all of them are 0 and 1.
+        out: Folder to write: new, empty, or with nothing but the files of an earlier ``dana init``.
+            None takes the table's name without its suffix, ``table`` for one in memory.
+        text: Column of the text. Documents of the pool have their text in a field of this name, or
+            in ``text``. None takes ``text``, or else the column with the most words.
+        label: Column of the label; or several columns of 0 and 1, each for one label. None takes the
+            column with a usual name; else the only column whose values repeat; else, if all columns
+            whose values repeat hold only 0 and 1, all of these.
         group: Column of a group, for example an author, whose texts stay in one fold; None takes
             one whose values repeat and whose name says so (``doc_id``, ``author`` ...), ``none``
             no column.
@@ -183,14 +185,17 @@ def init(  # noqa: PLR0913, keywords of a public call
         label=label,
         group=group,
     )
-    _log_texts(labelled)
+    tests = _describe_tests(labelled)
+    reason_to_balance = _reason_to_balance(labelled)
+    _log_texts(labelled, tests, reason_to_balance)
     survey = _compare(sample, labelled)
     _refuse_own_texts(sample, survey)
     training = _choose_training(model, objective, labelled.kind, sample)
     pool_lines = _describe_pool(sample, survey, training)
     _log_lines("pool", pool_lines)
-    findings = [_describe_tests(labelled), *pool_lines]
-    recipe = _recipe_text(folder, sample, findings, training, labelled)
+    findings = [tests, *pool_lines]
+    class_weight = _class_weight_line(reason_to_balance)
+    recipe = _recipe_text(folder, sample, findings, training, labelled.kind, class_weight)
     _write_folder(folder, labelled, recipe)
     _log_plans(folder)
     return folder
@@ -210,9 +215,12 @@ def _new_folder(table: Table, out: str | Path | None) -> Path:
     """Return the folder to write.
 
     Raises:
-        ArtifactError: If it is a file, or holds anything but an earlier one.
+        ArtifactError: If it is a file or a link, or holds a file that ``dana init`` does not write.
     """
     folder = Path(out or _default_name(table))
+    if folder.is_symlink():  # a link cannot be replaced whole by the folder that is written
+        target = folder.resolve()
+        raise ArtifactError(f"{folder}: is a symbolic link; name its folder: --out {target}")
     if not folder.exists():
         return folder
     if not folder.is_dir():
@@ -235,8 +243,12 @@ def _default_name(table: Table) -> str:
     if str(table) == STDIN:
         return "stdin"
     name = Path(table).name
-    stem, dot, _ = name.partition(".")
-    return stem if dot else f"{name}-run"
+    if name in ("", ".."):  # of "." and ".."
+        name = Path(table).resolve().name
+    stem, dot, _ = name.lstrip(".").partition(".")
+    if not stem:  # as of the root folder
+        return "table"
+    return stem if dot else f"{stem}-run"
 
 
 def _check_model(model: str) -> None:
@@ -247,7 +259,7 @@ def _check_model(model: str) -> None:
     """
     if model != AUTO:
         check_checkpoint(model)
-        read_pooling(model)
+        read_pooling(model)  # raises if the checkpoint pools in a way that dana does not support
 
 
 class _PoolSample(NamedTuple):
@@ -273,7 +285,8 @@ def _read_pool(
 
     Args:
         pool: A file, folder, glob or URL, or several.
-        text_field: Field of the text, if it is named; it may be ``text``, too.
+        text_field: Name of the field of the text; a record without it is read from ``text``. None
+            reads ``text``.
         folder: Folder of the run, which is not read.
 
     Raises:
@@ -287,8 +300,8 @@ def _read_pool(
         raise ConfigError("--pool -: dana run reads the pool again; save it in a file first")
     pool_inputs = Inputs()
     if text_field is not None:
-        fields = dict.fromkeys([text_field, *pool_inputs.text_field])
-        pool_inputs = Inputs(list(fields))
+        names = [text_field, *pool_inputs.text_field]
+        pool_inputs = Inputs(text_field=list(dict.fromkeys(names)))  # each name once
     log.info(LINE, "reading", f"{folder.name}: the texts, and up to {MOST_READ:,} documents")
     documents, size = sample_documents(
         sources, folder, inputs=pool_inputs, on_bad_record="fail", count=MOST_READ
@@ -297,16 +310,21 @@ def _read_pool(
 
 
 def _table_inputs(inputs: Inputs | Mapping[str, Any] | None) -> Inputs | None:
-    """Return how the table is read, of a mapping as settings."""
-    return load(Inputs, inputs, origin="inputs") if isinstance(inputs, Mapping) else inputs
+    """Return how the table is read; a mapping is checked and read as these settings."""
+    if isinstance(inputs, Mapping):
+        return load(Inputs, inputs, origin="inputs")
+    return inputs
 
 
 def _question(table: Table, sources: Sequence[str]) -> Question:
-    """Return how to ask for what labels do not tell: by the command, or by a keyword."""
+    """Return the words in which an error asks for what the labels do not tell.
+
+    They are the command line for a file, and the keyword for a table in memory.
+    """
     if not isinstance(table, str | Path):
         return Question()
     command = f"dana init {shlex.quote(str(table))} --pool {shlex.join(sources)}"
-    # Question formats both: braces of the user's own are escaped.
+    # Question calls str.format on both strings, so braces in the user's own words are doubled.
     command = command.replace("{", "{{").replace("}", "}}")
     return Question(f"{command} --kind {{kind}}", f"{command} --labels {{words}}")
 
@@ -317,22 +335,28 @@ def _log_lines(name: str, lines: Sequence[str]) -> None:
         log.info(LINE, "" if number else name, line)
 
 
-def _log_texts(labelled: LabelledTexts) -> None:
-    """Say what was found in the table, and what its texts can show."""
+def _log_texts(labelled: LabelledTexts, tests: str, reason_to_balance: str) -> None:
+    """Say what was found in the table, and what its texts can show.
+
+    Args:
+        labelled: The table.
+        tests: From :func:`_describe_tests`.
+        reason_to_balance: From :func:`_reason_to_balance`.
+    """
     count = len(labelled.texts)
     found = f"{count:,} of {labelled.rows:,} rows, {_describe_labels(labelled)}"
     _log_lines("texts", [found, *labelled.notes])
-    reason = _reason_to_balance(labelled)
-    if reason:
+    if reason_to_balance:
         what = "texts are weighed so that all classes count alike, as macro-F1 counts them"
-        log.info(LINE, "weights", f"{reason}: {what} (class_weight: {BALANCED} in {RECIPE})")
-    log.info(LINE, "test", _describe_tests(labelled))
+        setting = f"class_weight: {BALANCED} in {RECIPE}"
+        log.info(LINE, "weights", f"{reason_to_balance}: {what} ({setting})")
+    log.info(LINE, "test", tests)
 
 
 def _reason_to_balance(labelled: LabelledTexts) -> str:
     """Return why classes are balanced; empty where they are not.
 
-    They are where one label a text is predicted, by macro-F1, and classes are far apart.
+    They are where one label a text is predicted, which macro-F1 measures, and sizes of classes differ much.
     """
     if labelled.kind != SingleLabel.name:
         return ""
@@ -340,7 +364,7 @@ def _reason_to_balance(labelled: LabelledTexts) -> str:
     largest = max(counts, key=counts.__getitem__)
     smallest = min(reversed(counts), key=counts.__getitem__)  # of several, the last that is listed
     ratio = counts[largest] / counts[smallest]
-    if ratio < FAR_APART:
+    if ratio < UNBALANCED:
         return ""
     return f"{_shown(largest)} has {ratio:.1f} times the texts of {_shown(smallest)}"
 
@@ -362,22 +386,25 @@ def _describe_labels(labelled: LabelledTexts) -> str:
         return f"in {len(by_label)} classes: {listed}"
     if labelled.kind == TokenLabels.name:
         return f"whose words have {len(by_label)} labels: {listed}"
+    # Several labels a text.
     without = int((values.map(len) == 0).sum())
     return f"with {len(by_label)} labels: {listed}; {without:,} with none of them"
 
 
 def _describe_tests(labelled: LabelledTexts) -> str:
-    """Say in a line how texts are tested, and how small a difference that can decide."""
+    """Describe in a line how texts are tested, and the smallest difference that such a test can decide."""
     fold = labelled.texts["fold"]
     label = labelled.texts["label"]
     is_tested = fold >= 0  # -1 is only trained on
-    count = int(fold.max()) + 1
-    split = f"in {count} folds, each text once" if count > 1 else "in one fixed split"
+    folds = int(fold.max()) + 1
+    split = f"in {folds} folds, each text once" if folds > 1 else "in one fixed split"
     parts = [f"{int(is_tested.sum()):,} texts, {split}"]
+    # The simulation of dana.stages.power knows classes of texts alone.
     if labelled.kind not in (Regression.name, TokenLabels.name):
         metric = metric_of(labelled)
-        parts.append(describe_smallest(_as_classes(label[is_tested]), metric, count))
-        if count > QUICK_ADAPTATIONS:
+        parts.append(describe_smallest(_as_classes(label[is_tested]), metric, folds))
+        # Each adaptation tests one fold, so a quick run tests the first folds only.
+        if folds > QUICK_ADAPTATIONS:
             classes = _as_classes(label[is_tested & (fold < QUICK_ADAPTATIONS)])
             by_quick = describe_smallest(classes, metric, QUICK_ADAPTATIONS, tuned=False)
             parts.append(f"with --quick {by_quick}")
@@ -405,14 +432,14 @@ class Survey(NamedTuple):
     """How documents of a pool compare with labelled texts.
 
     Attributes:
-        holding: Number of documents that hold a labelled text, by the rule of decontamination.
-        alike: Share of the others, of a sample, that is like the texts: whose words are as near to
-            theirs as those of 90 % of held-out texts, by the selector ``lexical``. None with fewer
-            than 60 texts, or without others.
+        holding_count: Number of documents that hold a labelled text, by the rule of decontamination.
+        alike_share: Share of a sample of the other documents that are like the texts. Such a document
+            scores, by the selector ``lexical``, at most as high as 90 % of held-out texts do. None
+            with fewer than 60 texts, or without other documents.
     """
 
-    holding: int
-    alike: float | None
+    holding_count: int
+    alike_share: float | None
 
 
 def _compare(sample: _PoolSample, labelled: LabelledTexts) -> Survey:
@@ -428,9 +455,9 @@ def _refuse_own_texts(sample: _PoolSample, survey: Survey) -> None:
         DataError: If so.
     """
     count = len(sample.documents)
-    if survey.holding == count and count >= sample.size:
+    if survey.holding_count == count and count >= sample.size:
         raise DataError(
-            f"{', '.join(map(str, sample.sources))}: all {count:,} documents hold your labelled texts, "
+            f"{', '.join(sample.sources)}: all {count:,} documents hold your labelled texts, "
             "which dana run leaves out; name a pool of other text by --pool"
         )
 
@@ -451,15 +478,16 @@ def survey_pool(documents: Sequence[Document], texts: Sequence[str]) -> Survey:
         texts: The labelled texts.
     """
     others = _without_texts(documents, texts)
-    alike = None
+    alike_share = None
     if len(texts) >= FEWEST_TEXTS and others:
-        alike = _share_alike(others, texts)
-    return Survey(holding=len(documents) - len(others), alike=alike)
+        alike_share = _share_alike(others, texts)
+    return Survey(len(documents) - len(others), alike_share)
 
 
 def _without_texts(documents: Sequence[Document], texts: Sequence[str]) -> list[Document]:
     """Return the documents that hold none of the texts."""
-    index = OverlapIndex.build({"texts": texts}, Hygiene().ngram, Hygiene().sentence)
+    rule = Hygiene()  # that of decontamination in dana run
+    index = OverlapIndex.build({"texts": texts}, ngram=rule.ngram, sentence=rule.sentence)
     others: list[Document] = []
     for block in document_blocks(documents):
         found = index.find([document.text for document in block])
@@ -476,11 +504,12 @@ def _share_alike(documents: Sequence[Document], texts: Sequence[str]) -> float:
     random = generator(0, "init", "pool")
     order = random.permutation(len(texts))[:SAMPLE]
     own_texts = [Document(str(row), "", strip_markers(texts[row])) for row in order]
-    rows = random.permutation(len(documents))[:SAMPLE]
     third = len(own_texts) // 3
     fitted = _cut_into_units(own_texts[third:])
     held_out = _cut_into_units(own_texts[:third])
+    rows = random.permutation(len(documents))[:SAMPLE]
     pool = _cut_into_units([documents[row] for row in rows])
+    # The name of a detector is needed; lexical has none.
     selector = build_selector("lexical", "knn", Selection())
     samples = {}
     for name, size in selector.samples(len(fitted)).items():
@@ -496,7 +525,10 @@ def _cut_into_units(documents: Sequence[Document]) -> Units:
 
 
 def _by_document(scores: np.ndarray, units: Units) -> np.ndarray:
-    """Return the mean score of each document's units."""
+    """Return the mean score of each document's units, float64 of shape (documents,).
+
+    A document without a unit has NaN; such documents at the end are missing.
+    """
     sums = np.bincount(units.owners, scores)
     counts = np.bincount(units.owners)
     means: np.ndarray = sums / counts
@@ -504,10 +536,12 @@ def _by_document(scores: np.ndarray, units: Units) -> np.ndarray:
 
 
 def default_objective(config: Any, kind: str) -> str:
-    """Return what arms learn where nobody says it: what a pilot chooses, where one can choose.
+    """Return the objective where the user names none.
+
+    It is ``auto``, of which a pilot decides, for an encoder and labels of texts; else ``masked``.
 
     Args:
-        config: Configuration of the model, which is an encoder or not.
+        config: Configuration of the model.
         kind: Kind of the labels.
     """
     can_pilot = kind != TokenLabels.name and is_masked_model(config)
@@ -526,7 +560,7 @@ def choose_budget(
         objective: One of :data:`OBJECTIVES`.
         documents: A sample of the pool.
         size: Number of documents of the pool, about.
-        steps: Steps of a training that reads documents.
+        steps: Steps of an adaptation by position or crops; each reads a batch of documents.
 
     Returns:
         The budget: tokens for masked, which reads tokens, else documents; and
@@ -534,23 +568,28 @@ def choose_budget(
     """
     if objective == MASKED:
         kind = "tokens"
-        read = MASKED_TOKENS
-        amount = size * _mean_tokens(documents)
+        read_amount = MASKED_TOKENS
+        pool_amount = size * _mean_tokens(documents)
     else:
         kind = "documents"
-        read = min(steps * VectorObjective.batch_size, MOST_DOCUMENTS)
-        amount = size
-    selected = max(1, min(read, round(PAPERS_BETA * amount)))
-    return Budget(selected, kind), min(1.0, selected / amount)
+        read_amount = min(steps * VectorObjective.batch_size, MOST_DOCUMENTS)
+        pool_amount = size
+    selected = max(1, min(read_amount, round(PAPERS_BETA * pool_amount)))
+    return Budget(selected, kind), min(1.0, selected / pool_amount)
 
 
 def _mean_tokens(documents: Sequence[Document]) -> float:
-    """Return the mean number of tokens of a document, by some of a sample."""
+    """Return the mean number of tokens of a document, estimated on about 1,000 of the sample.
+
+    The tokenizer is the one by which the recipe's budget is counted, without special tokens.
+    """
     some = documents[:: max(1, len(documents) // SAMPLE)]
     tokenizer = load_own_tokenizer(SMALLEST).backend_tokenizer
     tokenizer.no_truncation()
-    encodings = tokenizer.encode_batch_fast([document.text for document in some])
-    return max(1.0, sum(len(tokens) for tokens in encodings) / len(some))
+    texts = [document.text for document in some]
+    encodings = tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+    total = sum(len(encoding.ids) for encoding in encodings)
+    return max(1.0, total / len(some))
 
 
 class _Training(NamedTuple):
@@ -589,6 +628,7 @@ def _choose_training(
         log.info(LINE, "model", f"{model}, which the recipe names from now on")
     config = load_config(model)
     objective = objective or default_objective(config, kind)
+    # A model of unknown width takes the steps of a narrow one.
     steps = default_steps(getattr(config, "hidden_size", 0))
     budget, share = choose_budget(objective, sample.documents, sample.size, steps)
     longest = min(MAX_TOKENS, positions_of(config))
@@ -596,7 +636,7 @@ def _choose_training(
 
 
 def _describe_pool(sample: _PoolSample, survey: Survey, training: _Training) -> list[str]:
-    """Say how large a pool is, how much of it is like the texts or holds them, and is selected.
+    """Describe a pool: its size, what of it is like the texts or holds them, and how much is selected.
 
     Args:
         sample: What was read of the pool.
@@ -606,11 +646,13 @@ def _describe_pool(sample: _PoolSample, survey: Survey, training: _Training) -> 
     Returns:
         A line each.
     """
-    like = "an unknown share" if survey.alike is None else f"about {survey.alike:.0%}"
+    like = "an unknown share"
+    if survey.alike_share is not None:
+        like = f"about {survey.alike_share:.0%}"
     lines = [f"about {round(sample.size):,} documents; {like} is like your texts, by its words"]
-    if survey.holding:
+    if survey.holding_count:
         first = f"the first {len(sample.documents):,}"
-        lines.append(f"{survey.holding:,} of {first} hold your texts: left out by dana run")
+        lines.append(f"{survey.holding_count:,} of {first} hold your texts: left out by dana run")
     budget = training.budget
     selected = f"{budget.amount:,.0f} {budget.kind}"
     lines.append(f"the arms select {selected} each, about {training.share:.0%} of it")
@@ -628,9 +670,8 @@ def _adapt_settings(training: _Training) -> str:
     return f"{settings}, max_tokens: {training.max_tokens}"
 
 
-def _class_weight_line(labelled: LabelledTexts) -> str:
-    """Write the line of the recipe that balances classes; empty where they are not balanced."""
-    reason = _reason_to_balance(labelled)
+def _class_weight_line(reason: str) -> str:
+    """Write the line of the recipe that balances classes; empty without a reason to balance them."""
     if not reason:
         return ""
     what = "all classes count alike, as macro-F1 counts them, also in probe and baselines"
@@ -642,9 +683,19 @@ def _recipe_text(
     sample: _PoolSample,
     findings: Sequence[str],
     training: _Training,
-    labelled: LabelledTexts,
+    kind: str,
+    class_weight: str,
 ) -> str:
-    """Write the recipe, with what was found as comments."""
+    """Write the recipe.
+
+    Args:
+        folder: Folder of the recipe, from which its paths start.
+        sample: What was read of the pool.
+        findings: What was found, a comment each.
+        training: How the arms are adapted.
+        kind: Kind of the labels.
+        class_weight: Line that balances classes, or empty.
+    """
     paths = []
     for source in sample.sources:
         is_fixed = is_url(source) or Path(source).is_absolute()
@@ -657,15 +708,16 @@ def _recipe_text(
     if Path(model).is_dir() and not Path(model).is_absolute():
         model = os.path.relpath(model, folder)
     is_cpu = find_device().type == "cpu"
+    execution = EXECUTION_ON_CPU if is_cpu else ""
+    adapt = f"{_adapt_settings(training)}, warmup: 0.05{execution}"
     recipe = RECIPE_TEMPLATE.format(
         findings="".join(f"# {line}\n" for line in findings),
         pool=json.dumps(paths, ensure_ascii=False),
         model=json.dumps(model, ensure_ascii=False),
-        adapt=_adapt_settings(training),
-        weigh=weigh,
-        result=WORDS_RESULT if labelled.kind == TokenLabels.name else RESULT,
-        class_weight=_class_weight_line(labelled),
-        execution=EXECUTION_ON_CPU if is_cpu else "",
+        adapt="{" + adapt + "}",
+        weigh="{" + weigh + "}",
+        result=WORDS_RESULT if kind == TokenLabels.name else RESULT,
+        class_weight=class_weight,
         jobs=JOBS if is_cpu and cores() > 1 else "",
     )
     if sample.inputs != Inputs():
@@ -718,6 +770,7 @@ def _write_folder(folder: Path, labelled: LabelledTexts, recipe: str) -> None:
 
 def _log_plans(folder: Path) -> None:
     """Say what a quick run and a whole run of the recipe will do."""
-    settings = load_settings(read_recipe(folder)[0])
+    values, _ = read_recipe(folder)
+    settings = load_settings(values)
     log.info("%s (--quick)", summary_text(plan_run(settings, quick=True)))
     log.info("%s", summary_text(plan_run(settings)))

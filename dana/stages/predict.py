@@ -27,7 +27,7 @@ from dana.finetuning.text_model import TextModel as TextModel  # for api
 from dana.finetuning.text_model import open_text_model as open_text_model  # for api and cli
 from dana.tasks.card import Template
 from dana.tasks.columns import Columns
-from dana.tasks.examples import Example, describe_empty_text, make_text
+from dana.tasks.examples import Example, describe_empty_text, make_example
 from dana.tasks.kinds.base import Kind
 
 log = get_logger(__name__)
@@ -166,7 +166,7 @@ class NewText:
             raise ValueError(
                 f"no {self.id_field!r}; found {present}; --id-field names the field with the id"
             )
-        example = make_text(values, template, pair, kind)
+        example = make_example(values, template, pair, kind)
         if not all(example.texts):
             raise ValueError(describe_empty_text(example))
         origin = record.origin if is_hub(record.origin) else stem(Path(record.origin))

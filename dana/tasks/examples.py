@@ -1,6 +1,7 @@
 """Read a task's labelled examples and check them against its card.
 
-Its text is split into documents to fit on and held-out ones, too.
+It also divides the text of a task into documents that selectors are fitted to and documents that are
+held out.
 """
 
 import re
@@ -14,7 +15,7 @@ import numpy as np
 
 from dana.core.errors import DataError, nearest, nearest_path
 from dana.core.logging import get_logger
-from dana.core.rng import derive_seed, document_key, generator, hash_uniform, unit_keys
+from dana.core.rng import derive_seed, document_key, generator, hash_uniform
 from dana.core.schemas import Document
 from dana.core.storage import is_url
 from dana.corpus.bad_records import BadRecords
@@ -31,7 +32,8 @@ from dana.tasks.kinds.values import bit_of
 
 log = get_logger(__name__)
 
-HELD_OUT_SHARE = 0.1
+WHOLE = "text"  # in place of a split's name, where one file has all folds
+HELD_OUT_SHARE = 0.1  # of the documents of a task of plain text
 MOST_TEST_TEXTS = 10_000  # with ``test: rest``
 # Of one file with all splits: 70 %, 12 % and 18 % of the ids.
 SPLIT_ENDS = {"train": 0.7, "dev": 0.82, "test": 1.0}
@@ -94,7 +96,9 @@ def _read_all_published(card: TaskCard, data: str | None) -> dict[str, list[Exam
 
 def _read_published(card: TaskCard, split: str, data: str | None) -> list[Example]:
     """Read one split as it is published."""
-    examples = _read(card, split, data, has_ids=split == "test" and not card.is_one_file)
+    examples = _read(card, split, data, needs_distinct_ids=split == "test" and not card.is_one_file)
+    if card.is_one_file:  # texts with one id lie in one split, as passages of a document should
+        examples = _with_distinct_ids(examples)
     sizes = card.accepted_sizes(split)
     if sizes and len(examples) not in sizes:
         numbers = " or ".join(f"{number:,}" for number in sizes)
@@ -106,17 +110,20 @@ def _read_published(card: TaskCard, split: str, data: str | None) -> list[Exampl
     return examples
 
 
-def _read(card: TaskCard, split: str, data: str | None, has_ids: bool) -> list[Example]:
+def _read(
+    card: TaskCard, split: str, data: str | None, *, needs_distinct_ids: bool
+) -> list[Example]:
     """Read the examples of a split.
 
-    With `has_ids`, an id that comes twice is refused, because predictions are compared by it.
+    With `needs_distinct_ids`, an id that comes twice is refused, because predictions are compared
+    by it.
     """
     examples = []
     ids = set()
     for location, example in stream_examples(card, split, data):
         if not all(example.texts):
             raise DataError(f"{location}: {describe_empty_text(example)}")
-        if has_ids and example.id in ids:
+        if needs_distinct_ids and example.id in ids:
             raise DataError(
                 f"{location}: the id {example.id!r} comes twice; "
                 "give every test example an id of its own"
@@ -127,9 +134,10 @@ def _read(card: TaskCard, split: str, data: str | None, has_ids: bool) -> list[E
 
 
 def _few_to_train(card: TaskCard, splits: dict[str, list[Example]]) -> dict[str, list[Example]]:
-    """Keep ``train`` training examples; with ``test: rest`` test the others, too.
+    """Keep ``train`` training examples of a card.
 
-    Texts of train and dev are not tested.
+    With ``test: rest``, the unused ones join the test split, from which texts with the wording of
+    one in train or dev are left out.
     """
     published = splits["train"]
     rows = _first_rows(published, card.train, "train")
@@ -143,16 +151,17 @@ def _few_to_train(card: TaskCard, splits: dict[str, list[Example]]) -> dict[str,
     return {**splits, "train": train, "test": _with_distinct_ids(tested)}
 
 
-def _first_rows(examples: list[Example], size: int | None, split: str) -> list[int]:
+def _first_rows(examples: list[Example], size: int | None, purpose: str) -> list[int]:
     """Choose `size` rows by a hash of the ids, in their order; None chooses all."""
-    order = np.argsort(_ranks(examples, "few", split), kind="stable")
+    order = np.argsort(_hashed_ids(examples, "few", purpose), kind="stable")
     return sorted(order[:size].tolist())
 
 
 def _with_distinct_ids(examples: list[Example]) -> list[Example]:
     """Give the second example of an id the id ``ID#2``, and so on, passing over ids that are taken.
 
-    Train and test may both count from 0, and predictions are compared by id.
+    Train and test may both count from 0, or passages of a document have its id, and predictions are
+    compared by id.
     """
     by_id: dict[str, Example] = {}
     for example in examples:
@@ -165,8 +174,8 @@ def _with_distinct_ids(examples: list[Example]) -> list[Example]:
     return [*by_id.values()]
 
 
-def _ranks(examples: list[Example], *purpose: str) -> np.ndarray:
-    """Hash the ids of examples to numbers in [0, 1), others for each purpose."""
+def _hashed_ids(examples: list[Example], *purpose: str) -> np.ndarray:
+    """Hash the ids of examples to numbers in [0, 1); another purpose gives other numbers."""
     keys = np.array([document_key(example.id) for example in examples], dtype=np.uint64)
     return hash_uniform(derive_seed(0, "task", *purpose), keys)
 
@@ -175,14 +184,14 @@ def read_folds(card: TaskCard, data: str | None = None) -> list[Example]:
     """Read all examples of a card with ``folds``.
 
     Raises:
-        DataError: As :func:`read_split`; or if a fold has no text, or there is none to train on
-            beside one.
+        DataError: As :func:`read_split`; or if a fold has no text, or all texts are in one fold, so
+            that none is left to train on.
     """
-    examples = _read(card, "text", data, has_ids=True)
-    [file] = card.files(data, ["text"])
+    examples = _read(card, WHOLE, data, needs_distinct_ids=True)
+    [file] = card.files(data, [WHOLE])
     folds = {example.fold for example in examples}
-    numbers = range(max(folds) + 1)  # type: ignore[type-var, operator]
-    for fold in numbers or [0]:
+    last = max(0, *folds)  # type: ignore[type-var]  # a card with folds gives each text one
+    for fold in range(last + 1):  # type: ignore[operator]
         if fold not in folds:
             raise DataError(
                 f"{file}: no text has {card.folds}={fold}; number the folds from 0 without gaps"
@@ -206,8 +215,9 @@ def fold_count(card: TaskCard, data: str | None = None) -> int:
 def split_by_fold(examples: list[Example], fold: int) -> dict[str, list[Example]]:
     """Split examples into test (a fold), dev (a tenth of the others) and train (the rest).
 
-    Dev has every tenth of the others in the order of label and of a hash of the id: a systematic
-    sample, stratified by label. Train leaves out texts that are also in dev or test, dev those that
+    Dev has every tenth of the others in the order of the label as text (which groups equal labels;
+    numbers are not sorted by size) and of a hash of the id. So it is a systematic sample, stratified
+    by label. Train leaves out texts that are also in dev or test, dev those that
     are in test.
 
     Raises:
@@ -216,9 +226,10 @@ def split_by_fold(examples: list[Example], fold: int) -> dict[str, list[Example]
     test = [example for example in examples if example.fold == fold]
     others = [example for example in examples if example.fold != fold]
     others = _without(others, test)
-    ranks = _ranks(others, "dev")
-    order = sorted(range(len(others)), key=lambda row: (str(others[row].label), ranks[row]))
-    dev_rows = {*order[min(4, len(order) - 1) :: 10]}
+    hashes = _hashed_ids(others, "dev")
+    order = sorted(range(len(others)), key=lambda row: (str(others[row].label), hashes[row]))
+    first = min(4, len(order) - 1)  # from the middle of the first ten, or the last of fewer
+    dev_rows = {*order[first::10]}
     dev = []
     train = []
     for row, example in enumerate(others):
@@ -235,7 +246,7 @@ def split_by_fold(examples: list[Example], fold: int) -> dict[str, list[Example]
 
 
 def _without(examples: list[Example], others: list[Example]) -> list[Example]:
-    """Leave out the examples with the wording of another."""
+    """Leave out the examples with the wording of one of the others."""
     wordings = {_wordings(other) for other in others}
     return [example for example in examples if _wordings(example) not in wordings]
 
@@ -259,7 +270,7 @@ def stream_examples(
     kind = card.label_kind
     sources = card.files(data, [split])
     is_empty = True
-    is_divided = card.is_one_file and not card.folds
+    is_split_by_hash = card.is_one_file and not card.folds
     bad = BadRecords()
     for record in read_records(sources, _inputs(card), is_table=True):
         if bad and bad.is_enough():
@@ -269,28 +280,33 @@ def stream_examples(
         except ValueError as error:
             bad.add(record.location, str(error))
             continue
-        has_id = record.get(card.id or "id") is not None
-        if not bad and (not is_divided or _split_of(example, has_id) == split):
-            is_empty = False
-            yield record.location, example
+        if bad:  # the rest is read only to count the bad ones
+            continue
+        if is_split_by_hash:
+            has_id = bool(_identifier(card, record))
+            if _split_of(example, has_id) != split:
+                continue
+        is_empty = False
+        yield record.location, example
     if bad:
         raise bad.error()
     if is_empty:
-        which = f" of {split}" if is_divided else ""
+        which = f" of {split}" if is_split_by_hash else ""
         raise DataError(f"{sources[0]}: has no examples{which}")
 
 
 def _inputs(card: TaskCard) -> Inputs:
     """Say how the files of a card are read, and which columns they have."""
+    # A first line with one of these names is taken for the header.
     return replace(card.inputs, text_field=[*_text_fields(card), *card.label_fields])
 
 
 def _text_fields(card: TaskCard) -> list[str]:
     """Return the fields that make the text, or both texts of a pair."""
     fields = card.whole_text.fields
-    if card.text_pair:
-        fields.append(card.text_pair)
-    return fields
+    if card.text_pair is None:
+        return fields
+    return [*fields, card.text_pair]
 
 
 def _split_of(example: Example, has_id: bool) -> str:
@@ -313,12 +329,12 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
     values = _required_values(card, text_fields, record)
     fold = _fold(card.folds, values[card.folds]) if card.folds else None
     texts = {name: values[name] for name in text_fields}
-    example = make_text(texts, card.whole_text, card.text_pair, kind)
+    example = make_example(texts, card.whole_text, card.text_pair, kind)
     label = kind.read(_label_value(card, values))
     if example.words is not None:
-        [labels] = kind.sizes([label])
-        if len(example.words) != labels:
-            raise ValueError(f"{len(example.words)} words, but {labels} labels")
+        [label_count] = kind.sizes([label])
+        if len(example.words) != label_count:
+            raise ValueError(f"{len(example.words)} words, but {label_count} labels")
     identifier = _identifier(card, record) or f"{split}-{record.line}"
     group = ""
     if card.group is not None:
@@ -327,7 +343,7 @@ def _example(card: TaskCard, split: str, kind: Kind, record: Record) -> Example:
 
 
 def _required_values(card: TaskCard, text_fields: list[str], record: Record) -> dict[str, Any]:
-    """Return the values of the fields that every record has, by name.
+    """Return the values of the fields that every record must have, by name.
 
     Raises:
         ValueError: If one is absent or null, or the field of the id is absent.
@@ -381,9 +397,9 @@ def _fold(field: str, value: Any) -> int:
     """Read the number of a fold.
 
     Raises:
-        ValueError: If it is no integer, or below -1.
+        ValueError: If it is no integer of up to four digits, or below -1.
     """
-    is_integer = re.fullmatch(r"-?\d{1,4}", str(value))
+    is_integer = re.fullmatch(r"-?\d{1,4}", str(value)) is not None
     if not is_integer or int(value) < -1:
         raise ValueError(
             f"{field}={value!r}: must be an integer from 0, or -1 for a text that only trains"
@@ -391,8 +407,10 @@ def _fold(field: str, value: Any) -> int:
     return int(value)
 
 
-def make_text(values: dict[str, Any], template: Template, pair: str | None, kind: Kind) -> Example:
-    """Make an example, without id and label, from the text fields of a record.
+def make_example(
+    values: dict[str, Any], template: Template, pair: str | None, kind: Kind
+) -> Example:
+    """Make an example from the text fields of a record; the caller gives it its id and label.
 
     Texts are normalised.
 
@@ -406,7 +424,7 @@ def make_text(values: dict[str, Any], template: Template, pair: str | None, kind
         ValueError: If a value is not a text; names the field.
     """
     texts: dict[str, str] = {}
-    words = None
+    words = None  # where they have labels, the text is a single field (TokenLabels.check_card)
     for name, value in values.items():
         try:
             texts[name], words = kind.read_text(value)
@@ -433,7 +451,9 @@ def describe_empty_text(example: Example) -> str:
 def read_splits(
     card: TaskCard, data: str | None = None, fold: int | None = None
 ) -> dict[str, list[Example]]:
-    """Read all three splits; with ``unseen_test``, leave out test texts that are in train or dev.
+    """Read all three splits.
+
+    Without ``folds``: with ``unseen_test``, test texts that are in train or dev are left out.
 
     Args:
         card: The task.
@@ -441,7 +461,8 @@ def read_splits(
         fold: Fold that is the test split, of a card with ``folds``; None takes the first.
 
     Raises:
-        DataError: See :func:`read_split`; or if fewer than two test texts remain.
+        DataError: See :func:`read_split`; without ``folds``, also if fewer than two test texts
+            remain.
     """
     if card.folds is not None:
         return split_by_fold(read_folds(card, data), fold or 0)
@@ -449,8 +470,8 @@ def read_splits(
     if card.train is not None:
         splits = _few_to_train(card, splits)
     if card.unseen_test:
-        seen_texts = _training_texts(splits)
-        unseen = [example for example in splits["test"] if example.texts not in seen_texts]
+        pairs = zip(splits["test"], is_unseen(splits), strict=True)
+        unseen = [example for example, is_new in pairs if is_new]
         message = "%s: %d of %d test texts are used; the others are in train or dev"
         log.info(message, card.name, len(unseen), len(splits["test"]))
         splits["test"] = unseen
@@ -485,7 +506,11 @@ def is_unseen(splits: dict[str, list[Example]]) -> np.ndarray:
 
 
 def _training_texts(splits: dict[str, list[Example]]) -> set[tuple[str, ...]]:
-    """Return the texts (both texts of a pair) of train and dev."""
+    """Return the texts (both texts of a pair) of train and dev.
+
+    They are compared as they are, as published overlaps are counted; :func:`_without` compares
+    wordings.
+    """
     return {example.texts for example in (*splits["train"], *splits["dev"])}
 
 
@@ -511,9 +536,9 @@ def subset(examples: list[Example], size: int | None) -> list[Example]:
 
 
 def is_text(task: str) -> bool:
-    """Return whether a task may be text.
+    """Return whether the name of a task may name text.
 
-    It may if it is a file or folder that is there, a pattern, a URL, a Hub data set or ``-``.
+    That is an existing file or folder, a pattern, a URL, a Hub data set or ``-``.
     """
     return task == STDIN or is_url(task) or is_hub(task) or Path(task).exists() or has_magic(task)
 
@@ -530,7 +555,7 @@ def find_task(task: str) -> TaskCard | None:
         hints = [nearest(task, names), nearest_path(task)]
         if "." in task:  # rather a file than a card
             hints.reverse()
-        hint = hints[0] or hints[1] or "."
+        hint = hints[0] or hints[1] or "."  # a hint is empty, or "; did you mean ...?"
         raise DataError(
             f"task {task!r}: is neither a file nor a task card{hint} Cards: {', '.join(names)}."
         )
@@ -542,8 +567,8 @@ def card_texts(
 ) -> tuple[list[Document], list[Document]]:
     """Read distinct training texts of a card to fit on, and other development texts to hold out.
 
-    Each text of a pair is a document. Of a card with ``folds`` or ``test: rest``, none is in the
-    test split, and none to fit on in dev.
+    Each text of a pair is a document. Of a card with ``folds`` or ``test: rest``, no text has the
+    wording of one in the test split, and no text to fit on that of one in dev.
 
     Args:
         card: The task.
@@ -558,8 +583,8 @@ def card_texts(
     held_out = _distinct_texts(splits["dev"])
     if card.is_divided:
         # The texts of a pair may be in several examples, also in those of several splits.
-        test = _text_wordings(splits["test"])
-        test_and_dev = test | _text_wordings(splits["dev"])
+        test = _wordings_of_all(splits["test"])
+        test_and_dev = test | _wordings_of_all(splits["dev"])
         fit = [text for text in fit if wording(text) not in test_and_dev]
         held_out = [text for text in held_out if wording(text) not in test]
     fit_texts = {*fit}
@@ -572,15 +597,15 @@ def _documents(card: TaskCard, texts: list[str]) -> list[Document]:
     return [Document(document_id(card.name, text), card.name, text) for text in texts]
 
 
-def _text_wordings(examples: list[Example]) -> set[str]:
+def _wordings_of_all(examples: list[Example]) -> set[str]:
     """Return the wordings of all texts, those of a pair one by one."""
     return {wording(text) for example in examples for text in example.texts}
 
 
 def _distinct_texts(examples: list[Example]) -> list[str]:
-    """Return the texts of examples that are not empty, each once, in their order."""
-    texts = [normalise(text) for example in examples for text in example.texts]
-    return [text for text in dict.fromkeys(texts) if text]
+    """Return the texts of examples, each once, in their order."""
+    texts = [text for example in examples for text in example.texts]
+    return list(dict.fromkeys(texts))
 
 
 def plain_texts(
@@ -602,15 +627,13 @@ def plain_texts(
     try:
         documents = list(read_documents(sources, "fail", tally, inputs=inputs))
     except DataError as error:
+        # read_documents advises --on-bad-record, which a task does not take.
         raise DataError(
             str(error).replace(SKIPPING, " (records of the task are never skipped)")
         ) from error
-    key = derive_seed(seed, "task", "held_out")
-    first_unit = np.zeros(1, dtype=np.int64)
-    hashes = []
-    for document in documents:
-        [value] = hash_uniform(key, unit_keys(document.doc_id, first_unit))
-        hashes.append(float(value))
+    seed_of_draw = derive_seed(seed, "task", "held_out")
+    keys = [document_key(document.doc_id) for document in documents]
+    hashes = hash_uniform(seed_of_draw, np.array(keys, dtype=np.uint64)).tolist()
     # At least one document is held out, however few there are.
     share = max(HELD_OUT_SHARE, min(hashes, default=0.0))
     fit = []

@@ -46,17 +46,17 @@ from dana.weighting.settings import WeighSettings
 
 log = get_logger(__name__)
 
-REPLICATES = 200
+REPLICATES = 200  # of the bootstrap over documents
 THRESHOLDS = 200  # equally spaced quantiles of the target's scores
 CAUTION = 2.0  # standard errors: half-width of the confidence limits of T(t) and G(t) that choose the threshold
-LEAST_DOCUMENTS = 10  # target documents at or below a threshold: with fewer T(t) is too noisy
-FEWEST_DOCUMENTS = 5  # held-out target documents: with fewer nothing is estimated
+DOCUMENTS_BELOW = 10  # target documents at or below a threshold: with fewer T(t) is too noisy
+LEAST_DOCUMENTS = 5  # held-out target documents: with fewer nothing is estimated
 LEAST_UNITS = 20  # held-out target units: with fewer nothing is estimated
 WIDE = 0.9  # width of the interval of the selected text's share beyond which nothing is said
 LOW = 0.7  # in-domain share of the selected text below which there is a warning
-LARGEST_POOL = (
-    1_000_000  # units that the share is estimated from; larger pools are sampled by document
-)
+ALL = 0.95  # upper limit of π above which the whole pool may be in-domain
+# The share is estimated from about so many units; a larger pool is sampled by document.
+LARGEST_POOL = 1_000_000
 RARE = 0.01  # in-domain share of the pool below which no smaller budget is suggested
 
 CUTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
@@ -77,9 +77,14 @@ class UnitScores:
     score: np.ndarray
     document: np.ndarray
 
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+        return int(self.document.max()) + 1
+
     def resample_documents(self, random: np.random.Generator) -> np.ndarray:
         """Draw a Poisson bootstrap replicate over documents: the count of each unit, float64 of shape (units,)."""
-        count_of_document = random.poisson(1.0, int(self.document.max()) + 1)
+        count_of_document = random.poisson(1.0, self.documents)
         counts: np.ndarray = count_of_document[self.document].astype(np.float64)
         return counts
 
@@ -106,18 +111,18 @@ class InDomain:
         pool: In-domain share of the pool, π.
         recall: Share of the in-domain text that is selected.
         precision: In-domain share of the selected text: π · recall / selected share, at most 1.
-        mostly: Share of the pool's units that are at least as likely in-domain as not.
+        likely_share: Share of the pool's units that are at least as likely in-domain as not.
     """
 
     pool: Estimate
     recall: Estimate
     precision: Estimate
-    mostly: float
+    likely_share: float
 
     @property
     def tells_apart(self) -> bool:
-        """Whether scores separate target and pool: otherwise all of the pool could be in-domain."""
-        return self.pool.high <= 0.95
+        """Whether scores separate target and pool; otherwise the whole pool may be in-domain."""
+        return self.pool.high <= ALL
 
 
 def in_domain(
@@ -130,7 +135,7 @@ def in_domain(
     """Estimate the in-domain share of the pool and of the selected text.
 
     π is G(t) / T(t) at the threshold where its upper confidence limit is lowest. If no threshold
-    separates the task from the most similar other text, the estimate is too high: read it as an
+    separates the target from the most similar other text, the estimate is too high: read it as an
     upper bound.
 
     Args:
@@ -152,26 +157,28 @@ def in_domain(
     best = _threshold(
         _share_below(target_bin, grid.size),
         _share_below(pool_bin, grid.size),
-        np.unique(target.document).size,
-        np.unique(pool.document).size,
+        target.documents,
+        pool.documents,
     )
-    task_is_below = target_bin <= best
+    # A score in bin b is at most grid[b], and above grid[b - 1].
+    target_is_below = target_bin <= best
     pool_is_below = pool_bin <= best
 
-    def share_and_recall(task_count: np.ndarray, pool_count: np.ndarray) -> tuple[float, float]:
-        target_units = max(task_count.sum(), 1.0)
+    def share_and_recall(target_count: np.ndarray, pool_count: np.ndarray) -> tuple[float, float]:
+        """Compute π and the recall of a replicate, which has each unit so many times."""
+        target_units = max(target_count.sum(), 1.0)
         pool_units = max(pool_count.sum(), 1.0)
-        of_target = task_count[task_is_below].sum() / target_units
-        of_pool = pool_count[pool_is_below].sum() / pool_units
-        share = min(1.0, float(of_pool / max(of_target, 1e-12)))
-        recall = float((task_count * target_weight).sum() / target_units)
+        target_share = target_count[target_is_below].sum() / target_units
+        pool_share = pool_count[pool_is_below].sum() / pool_units
+        share = min(1.0, float(pool_share / max(target_share, 1e-12)))
+        recall = float((target_count * target_weight).sum() / target_units)
         return share, recall
 
     pairs = [share_and_recall(np.ones(target.score.size), np.ones(pool.score.size))]
     for _ in range(REPLICATES):
-        task_count = target.resample_documents(random)
+        target_count = target.resample_documents(random)
         pool_count = pool.resample_documents(random)
-        pairs.append(share_and_recall(task_count, pool_count))
+        pairs.append(share_and_recall(target_count, pool_count))
     shares, recalls = np.array(pairs).T
     precisions = np.minimum(1.0, shares * recalls / max(selected_share, 1e-12))
     probability = in_domain_probability(target, pool, float(shares[0]))
@@ -179,7 +186,7 @@ def in_domain(
         pool=Estimate.from_replicates(shares),
         recall=Estimate.from_replicates(recalls),
         precision=Estimate.from_replicates(precisions),
-        mostly=float((probability >= 0.5).mean()),
+        likely_share=float((probability >= 0.5).mean()),
     )
 
 
@@ -196,7 +203,7 @@ def in_domain_probability(target: UnitScores, pool: UnitScores, share: float) ->
         share: In-domain share of the pool, π.
 
     Returns:
-        Shape (units,), in [0, 1]; 0 above the task's highest score.
+        Shape (units,), in [0, 1]; 0 above the target's highest score.
 
     References:
         Elkan and Noto 2008, Learning classifiers from only positive and unlabeled data, section 2. Zadrozny and Elkan
@@ -205,16 +212,17 @@ def in_domain_probability(target: UnitScores, pool: UnitScores, share: float) ->
     grid = _grid(target)
     target_bin = np.searchsorted(grid, target.score)
     pool_bin = np.searchsorted(grid, pool.score)
-    of_target = np.bincount(target_bin, minlength=grid.size + 1) / target_bin.size
-    of_pool = np.bincount(pool_bin, minlength=grid.size + 1) / pool_bin.size
-    weight = np.maximum(of_pool, 1e-9)
-    ratio = isotonic_regression(share * of_target / weight, weights=weight, increasing=False).x
+    target_by_bin = np.bincount(target_bin, minlength=grid.size + 1) / target_bin.size
+    pool_by_bin = np.bincount(pool_bin, minlength=grid.size + 1) / pool_bin.size
+    weight = np.maximum(pool_by_bin, 1e-9)
+    ratio = isotonic_regression(share * target_by_bin / weight, weights=weight, increasing=False).x
     probability: np.ndarray = np.minimum(1.0, ratio)[pool_bin]
     return probability
 
 
 def _share_below(bins: np.ndarray, size: int) -> np.ndarray:
-    """Compute the share of units in each bin or a lower one; shape (size,)."""
+    """Compute the share of units at or below each threshold, shape (size,)."""
+    # The last bin is above all thresholds.
     return np.cumsum(np.bincount(bins, minlength=size + 1))[:-1] / bins.size
 
 
@@ -225,22 +233,32 @@ def _grid(target: UnitScores) -> np.ndarray:
 
 
 def _threshold(
-    of_target: np.ndarray, of_pool: np.ndarray, documents: int, pool_documents: int
+    target_below: np.ndarray, pool_below: np.ndarray, target_documents: int, pool_documents: int
 ) -> int:
     """Choose the threshold index where the upper confidence limit of G / T is lowest.
 
     A higher threshold includes other text, a lower one makes T noisy. Sample sizes are numbers of
     documents, because units of a document are correlated.
+
+    Args:
+        target_below: Share of the target's units at or below each threshold, shape (thresholds,).
+        pool_below: Share of the pool's units at or below each threshold, shape (thresholds,).
+        target_documents: Number of the target's documents.
+        pool_documents: Number of the pool's documents.
     """
-    task_low = _limit(of_target, documents, -1)
-    pool_high = _limit(of_pool, pool_documents, 1)
-    enough = of_target * documents >= min(LEAST_DOCUMENTS, documents)
-    ratio = np.where(enough, pool_high / np.maximum(task_low, 1e-12), np.inf)
+    target_low = _limit(target_below, target_documents, -1)
+    pool_high = _limit(pool_below, pool_documents, 1)
+    documents_below = target_below * target_documents  # about
+    is_enough = documents_below >= min(DOCUMENTS_BELOW, target_documents)
+    ratio = np.where(is_enough, pool_high / np.maximum(target_low, 1e-12), np.inf)
     return int(np.argmin(ratio))
 
 
 def _limit(share: np.ndarray, count: int, side: int) -> np.ndarray:
-    """Compute Wilson's confidence limit of a share, upper (`side` 1) or lower (-1); the upper one is above 0 at 0."""
+    """Compute Wilson's confidence limit of a share, upper (`side` 1) or lower (-1).
+
+    The upper limit of a share of 0 is above 0.
+    """
     variance = CAUTION**2 / count
     half_width = np.sqrt(variance * (share * (1 - share) + variance / 4))
     limit: np.ndarray = (share + variance / 2 + side * half_width) / (1 + variance)
@@ -248,22 +266,22 @@ def _limit(share: np.ndarray, count: int, side: int) -> np.ndarray:
 
 
 def local_mean(
-    values: np.ndarray, weights: np.ndarray, positions: np.ndarray, share: float = 0.01
+    values: np.ndarray, weights: np.ndarray, queries: np.ndarray, share: float = 0.01
 ) -> np.ndarray:
-    """Average weights over a window of the nearest ranks around each query value.
+    """Average the weights of the units whose rank is nearest to that of each query.
 
     Args:
         values: Ranking value of each unit, shape (units,).
         weights: Weight of each unit, shape (units,).
-        positions: Query values, shape (n,).
-        share: Size of the window, as a share of the units.
+        queries: Values at which the mean is wanted, shape (queries,).
+        share: Share of the units that a mean is over.
 
     Returns:
-        Mean weight around each query, float64 of shape (n,).
+        Mean weight around each query, float64 of shape (queries,).
     """
     order = np.argsort(values, kind="stable")
     weight_before = np.append(0, np.cumsum(weights[order], dtype=np.float64))
-    rank = np.searchsorted(values[order], positions)
+    rank = np.searchsorted(values[order], queries)
     half = max(1, round(share * values.size / 2))
     first = np.clip(rank - half, 0, values.size - 1)
     last = np.minimum(rank + half, values.size)
@@ -289,13 +307,13 @@ def ranking_values(
         return score
     starts = np.zeros(1, dtype=np.int64) if settings.stream else find_document_starts(table)
     segment = segment_ids(starts, table.num_rows, settings.gamma, settings.min_tail)
-    segments = int(segment.max(initial=DROPPED)) + 1
-    counted = segment
+    segment_count = int(segment.max(initial=DROPPED)) + 1
+    counted_ids = segment
     if "short" in table.column_names:
-        counted = np.where(table["short"].to_numpy(), DROPPED, segment)
-    means = segment_means(score, counted, segments)
+        counted_ids = np.where(table["short"].to_numpy(), DROPPED, segment)
+    means = segment_means(score, counted_ids, segment_count)
     if components is not None:
-        means = components.shrink(means, segment_sizes(counted, segments))
+        means = components.shrink(means, segment_sizes(counted_ids, segment_count))
     return of_units(means, segment, np.inf)
 
 
@@ -322,11 +340,15 @@ def held_out_target(scores: Path) -> pa.Table:
 def split_held_out(target: pa.Table, seed: int) -> tuple[pa.Table, pa.Table]:
     """Split held-out target text by document into a half that chooses beta and a half that evaluates the choice.
 
-    Fewer than 40 units all go to the first half, because nothing can be estimated on the second.
+    Fewer than twice :data:`LEAST_UNITS` units all go to the first half, because nothing can be
+    estimated on the second.
 
     Args:
         target: Scores of held-out target text, :data:`dana.core.schemas.SCORES`.
         seed: Seed of the split.
+
+    Returns:
+        The half that chooses, and the half that evaluates.
     """
     if target.num_rows < 2 * LEAST_UNITS:
         return target, target.slice(0, 0)
@@ -342,11 +364,11 @@ def estimate_purity(
     pool: Pool,
     weights: Weights,
     settings: WeighSettings,
-    chose: int = 0,
+    choosing_units: int = 0,
 ) -> dict[str, Any]:
     """Estimate the in-domain share of the pool and of the selected text, with 95 % intervals, for the manifest.
 
-    Task and pool are compared by their ranking values (:func:`ranking_values`). In-domain text of
+    Target and pool are compared by their ranking values (:func:`ranking_values`). In-domain text of
     the pool is assumed to have scores, and to come in documents, like the target's. A larger pool
     than :data:`LARGEST_POOL` is sampled by document.
 
@@ -355,17 +377,20 @@ def estimate_purity(
         pool: The scored units.
         weights: Their weights.
         settings: Settings of the weighing.
-        chose: Number of other held-out target units, which chose beta.
+        choosing_units: Number of other held-out target units, by which beta was chosen.
 
     Returns:
-        ``pool``, ``recall``, ``selected`` (the precision) and ``mostly`` of :class:`InDomain`, and
-        ``selected_share``, the mean weight; or ``unknown``, the reason why nothing is estimated.
+        ``pool``, ``recall`` and ``selected`` (the precision), each with ``value``, ``low`` and
+        ``high``; ``mostly`` (:attr:`InDomain.likely_share`) and ``selected_share``, the mean weight.
+        Or only ``unknown``, the reason why nothing is estimated.
     """
-    besides = f" besides the {chose} units that chose beta" if chose else ""
+    besides = ""
+    if choosing_units:
+        besides = f" besides the {choosing_units} units that chose beta"
     documents = int(document_numbers(target)[-1]) + 1 if target.num_rows else 0
     for count, noun, minimum in (
         (target.num_rows, "units", LEAST_UNITS),
-        (documents, "documents", FEWEST_DOCUMENTS),
+        (documents, "documents", LEAST_DOCUMENTS),
     ):
         if count < minimum:
             return {
@@ -374,18 +399,20 @@ def estimate_purity(
     random = generator(settings.seed, "mixture")
     document = pool.document
     sample = sample_documents(document, LARGEST_POOL, random)
-    value = pool.score[sample]
-    if weights.ranked_means is not None:
-        value = of_units(weights.ranked_means, weights.segment[sample], np.inf)
-    of_target = UnitScores(
+    if weights.ranked_means is None:
+        values = pool.score[sample]
+    else:
+        values = of_units(weights.ranked_means, weights.segment[sample], np.inf)
+    target_scores = UnitScores(
         ranking_values(target, settings, weights.components), document_numbers(target)
     )
-    of_pool = UnitScores(value, np.unique(document[sample], return_inverse=True)[1])
+    pool_scores = UnitScores(values, _renumber(document[sample]))
     selected_share = float(weights.weight.sum(dtype=np.float64)) / pool.units
-    target_weight = local_mean(value, weights.weight[sample], of_target.score)
-    estimate = in_domain(of_target, target_weight, of_pool, selected_share, random)
+    target_weight = local_mean(values, weights.weight[sample], target_scores.score)
+    estimate = in_domain(target_scores, target_weight, pool_scores, selected_share, random)
     if not estimate.tells_apart:
         return {"unknown": "the scores do not tell held-out target text from the pool"}
+    # A random selection has a recall of its share. One of the whole pool has 1, and is not refused.
     if estimate.recall.low <= selected_share < 1:
         return {
             "unknown": "the selection would hold no more held-out target text than a random one"
@@ -400,9 +427,15 @@ def estimate_purity(
         "pool": asdict(estimate.pool),
         "recall": asdict(estimate.recall),
         "selected": asdict(estimate.precision),
-        "mostly": estimate.mostly,
+        "mostly": estimate.likely_share,
         "selected_share": selected_share,
     }
+
+
+def _renumber(numbers: np.ndarray) -> np.ndarray:
+    """Number the distinct values from 0 without a gap, in their order."""
+    _, renumbered = np.unique(numbers, return_inverse=True)
+    return renumbered
 
 
 def describe_purity(shares: dict[str, Any]) -> str:
@@ -421,7 +454,7 @@ def describe_purity(shares: dict[str, Any]) -> str:
 def warn_of_low_purity(shares: dict[str, Any]) -> None:
     """Warn if less than 70 % of the selected text scores like held-out target text, and suggest a smaller budget.
 
-    No smaller budget is suggested if hardly any of the pool scores like the task. Contrastive
+    No smaller budget is suggested if hardly any of the pool scores like the target. Contrastive
     selectors also react to style, so related text of another style scores low; it may still be what
     the user wants.
 
@@ -432,20 +465,20 @@ def warn_of_low_purity(shares: dict[str, Any]) -> None:
         return
     precision = shares["selected"]["value"]
     pool = shares["pool"]["value"]
-    budget = shares["selected_share"]
-    mostly = shares["mostly"]
-    if mostly > 0 and pool < RARE:
+    selected_share = shares["selected_share"]
+    likely_share = shares["mostly"]
+    if likely_share > 0 and pool < RARE:
         log.warning(
             "weights   hardly any of the pool (%.2g %%) scores like held-out text of the task; the "
             "selected text is the nearest there is: inspect it with dana report",
             100 * pool,
         )
         return
-    text = f"{100 * budget:.2g} % is selected, and about {100 * pool:.2g} % of the pool scores so"
-    if mostly == 0:
+    text = f"{100 * selected_share:.2g} % is selected, and about {100 * pool:.2g} % of the pool scores so"
+    if likely_share == 0:
         text += "; no score of the pool makes target text likely"
-    elif mostly < budget:
-        text += f"; --beta {mostly:.2g} ends where other text becomes more likely"
+    elif likely_share < selected_share:
+        text += f"; --beta {likely_share:.2g} ends where other text becomes more likely"
     log.warning(
         "weights   at most about %.0f %% of the selected text scores like held-out text of the "
         "task: %s. Text of the same subject in another style does not",
@@ -462,13 +495,13 @@ class PerplexityCurve:
         shares: Shape (cuts,), share of the pool's units in each cut, ascending.
         nats: Shape (cuts, documents), under the model of the best units; infinite if no word of the
             cut is known.
-        random: Shape (cuts, documents), under the model of equally many random units.
+        random_nats: Shape (cuts, documents), under the model of equally many random units.
         tokens: Shape (documents,), number of known words and unit ends of each document.
     """
 
     shares: np.ndarray
     nats: np.ndarray
-    random: np.ndarray
+    random_nats: np.ndarray
     tokens: np.ndarray
 
     @property
@@ -480,7 +513,7 @@ class PerplexityCurve:
     @property
     def random_per_token(self) -> np.ndarray:
         """Cross-entropy under the models of random units, nats per token."""
-        cross_entropy: np.ndarray = self.random.sum(axis=1) / self.tokens.sum()
+        cross_entropy: np.ndarray = self.random_nats.sum(axis=1) / self.tokens.sum()
         return cross_entropy
 
     @property
@@ -498,6 +531,8 @@ class PerplexityCurve:
         documents = self.tokens.size
         if documents < 2:
             return np.zeros(self.shares.size)
+        # A cut without a known word has infinite nats, and so residuals that are no number. Its error
+        # is 0, so that it is never within one error of the best.
         with np.errstate(invalid="ignore"):
             differences = self.nats - self.nats[self.best]
             residuals = (
@@ -511,13 +546,14 @@ class PerplexityCurve:
     @property
     def smallest(self) -> int:
         """Index of the smallest cut within one standard error of the best."""
-        return int(np.argmax(self.per_token - self.per_token[self.best] <= self.standard_errors))
+        is_near = self.per_token - self.per_token[self.best] <= self.standard_errors
+        return int(np.argmax(is_near))  # the first that is
 
 
 def perplexity_curve(
     pool: Sequence[str],
     order: np.ndarray,
-    random: np.ndarray,
+    random_order: np.ndarray,
     held_out: Sequence[str],
     documents: np.ndarray,
     cuts: Sequence[float] = CUTS,
@@ -527,7 +563,7 @@ def perplexity_curve(
     Args:
         pool: Text of each unit.
         order: Rows of the pool, best first.
-        random: The same rows in random order.
+        random_order: The same rows in random order.
         held_out: Text of each held-out target unit, used in no fit.
         documents: int64 of shape (held-out units,), the document of each, numbered from 0.
         cuts: Shares of the pool's units, ascending.
@@ -543,8 +579,9 @@ def perplexity_curve(
 
     def nats_of(rows: np.ndarray) -> np.ndarray:
         """Compute the nats of each held-out document under a model of these rows of the pool."""
-        train: WordIds = ids.rows(np.sort(rows))
-        if not (train.ids > END).any():  # no known word to train on
+        train: WordIds = ids.rows(np.sort(rows))  # in the order of the pool, as it is in memory
+        has_known_word = (train.ids > END).any()  # smaller numbers are marks
+        if not has_known_word:
             return np.full(int(documents.max()) + 1, np.inf)
         model = train_ngrams(train, ORDER, vocabulary)
         nats = text_entropies(model, held_out_ids, unknown=False).nats
@@ -556,13 +593,14 @@ def perplexity_curve(
     for size in sizes:
         best = nats_of(order[:size])
         nats_of_best.append(best)
-        nats_of_random.append(best if size == order.size else nats_of(random[:size]))
-    words = np.bincount(held_out_ids.text_of, held_out_ids.ids >= END, minlength=len(held_out_ids))
+        nats_of_random.append(best if size == order.size else nats_of(random_order[:size]))
+    is_counted = held_out_ids.ids >= END  # known words, and the end mark of each unit
+    tokens_of_unit = np.bincount(held_out_ids.text_of, is_counted, minlength=len(held_out_ids))
     return PerplexityCurve(
         shares=np.array(sizes) / order.size,
         nats=np.stack(nats_of_best),
-        random=np.stack(nats_of_random),
-        tokens=np.bincount(documents, words),
+        random_nats=np.stack(nats_of_random),
+        tokens=np.bincount(documents, tokens_of_unit),
     )
 
 
@@ -573,16 +611,16 @@ class Amount:
     Attributes:
         beta: Chosen share of the units.
         by_perplexity: The smallest cut within one standard error of the least perplexity.
-        by_likeness: Share of the pool that is more likely in-domain than not; None if unknown.
+        by_likeness: Share of the pool that is at least as likely in-domain as not; None if unknown.
         reason: Explanation of the choice.
-        held_out_documents: Number of target documents that chose.
+        held_out_documents: Number of held-out target documents by which beta was chosen.
         counted_units: Number of the pool's units in the largest n-gram model.
         curve: One row per cut of the ranked pool, ascending. ``share`` of the pool's units and
             their number ``units``; ``perplexity`` of held-out target text under an n-gram model of
             the cut, ``perplexity_random`` of equally many random units, None without a known word;
-            nats per token ``above_best``, the cut of least perplexity, with the ``standard_error``
-            over held-out documents; ``in_domain``, the estimated in-domain share of the cut, None
-            if unknown.
+            ``above_best``, nats per token more than the cut of least perplexity, and the
+            ``standard_error`` of this difference over held-out documents; ``in_domain``, the
+            estimated in-domain share of the cut, None if unknown.
     """
 
     beta: float
@@ -605,8 +643,8 @@ def choose_amount(
     """Choose beta: the cut of least perplexity, but not more than the in-domain share of the pool.
 
     Two estimates. (a) The smallest cut of the ranked pool whose n-gram model is within one standard
-    error of the best on held-out target text. (b) The share of the pool that is more likely in-domain
-    than not (:func:`in_domain_probability`). The smaller one is chosen, because in a small pool any
+    error of the best on held-out target text. (b) The share of the pool that is at least as likely
+    in-domain as not (:func:`in_domain_probability`). The smaller one is chosen, because in a small pool any
     text lowers perplexity at first. If (b) is unknown or 0, (a) is chosen.
 
     Args:
@@ -625,42 +663,49 @@ def choose_amount(
             "beta='auto': needs held-out target text, and there is none; give a share in (0, 1]"
         )
     counted = _sample_segments(pool, segments, settings.seed)
-    value = pool.score[counted]
-    if settings.policy != "sigmoid":
-        value = of_units(segments.ranked_means, segments.ids[counted], np.inf)
-    segment = np.unique(segments.ids[counted], return_inverse=True)[1]
-    of_pool = UnitScores(value, np.unique(pool.document[counted], return_inverse=True)[1])
-    of_target = UnitScores(
+    if settings.policy == "sigmoid":
+        values = pool.score[counted]
+    else:
+        values = of_units(segments.ranked_means, segments.ids[counted], np.inf)
+    segment = _renumber(segments.ids[counted])
+    pool_scores = UnitScores(values, _renumber(pool.document[counted]))
+    target_scores = UnitScores(
         ranking_values(held_out, settings, segments.components), document_numbers(held_out)
     )
-    order = np.argsort(value, kind="stable")
+    order = np.argsort(values, kind="stable")
     random = generator(settings.seed, "weights", "random cuts")
     random_rank = random.permutation(int(segment.max()) + 1)
     random_order = np.argsort(random_rank[segment], kind="stable")
     curve = perplexity_curve(
-        texts_of(counted), order, random_order, held_out_texts, of_target.document
+        texts_of(counted), order, random_order, held_out_texts, target_scores.document
     )
     if not np.isfinite(curve.per_token).any():
         raise DataError("beta='auto': needs a pool in which words repeat; give a share in (0, 1]")
-    probability = _probability(of_target, of_pool, settings.seed)
-    likeness = None if probability is None else float((probability >= 0.5).mean())
+    probability = _in_domain_probability(target_scores, pool_scores, settings.seed)
+    likeness = None
+    if probability is not None:
+        likeness = float((probability >= 0.5).mean())
     smallest = float(curve.shares[curve.smallest])
+    beta = smallest
+    if likeness is not None and likeness > 0:
+        beta = min(smallest, likeness)
     return Amount(
-        beta=min(smallest, likeness) if likeness else smallest,
+        beta=beta,
         by_perplexity=smallest,
         by_likeness=likeness,
         reason=_reason(curve, likeness),
         held_out_documents=curve.tokens.size,
-        counted_units=value.size,
+        counted_units=values.size,
         curve=_curve_rows(curve, pool.units, order, probability),
     )
 
 
 def _sample_segments(pool: Pool, segments: Segments, seed: int) -> np.ndarray:
     """Mask the units that are in segments, or those of a sample of their documents."""
-    mask: np.ndarray = segments.ids != DROPPED
+    in_segments: np.ndarray = segments.ids != DROPPED
     random = generator(seed, "weights", "counted")
-    mask[mask] = sample_documents(pool.document[mask], MOST_UNITS, random)
+    mask = in_segments.copy()
+    mask[in_segments] = sample_documents(pool.document[in_segments], MOST_UNITS, random)
     return mask
 
 
@@ -685,7 +730,7 @@ def _curve_rows(
         }
     )
     plain = table.astype(object).where(np.isfinite(table), None)
-    return [dict(zip(table.columns, row, strict=True)) for row in plain.to_numpy().tolist()]
+    return plain.to_dict("records")  # type: ignore[return-value]  # names are strings
 
 
 def _reason(curve: PerplexityCurve, likeness: float | None) -> str:
@@ -693,10 +738,10 @@ def _reason(curve: PerplexityCurve, likeness: float | None) -> str:
     best = float(curve.shares[curve.best])
     smallest = float(curve.shares[curve.smallest])
     perplexity = np.exp(curve.per_token[curve.best])
-    random = np.exp(curve.random_per_token[curve.best])
+    random_perplexity = np.exp(curve.random_per_token[curve.best])
     reason = (
         f"a model of the best {_percent(best)} of the pool predicts held-out target text best "
-        f"(perplexity {perplexity:.4g}, {random:.4g} of as much random text)"
+        f"(perplexity {perplexity:.4g}, {random_perplexity:.4g} of as much random text)"
     )
     if smallest < best:
         reason += f", one of {_percent(smallest)} as well to within a standard error"
@@ -712,12 +757,16 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _probability(of_target: UnitScores, of_pool: UnitScores, seed: int) -> np.ndarray | None:
-    """Estimate the in-domain probability of each unit of the pool; None if scores do not separate the two."""
-    if of_target.score.size < LEAST_UNITS:
+def _in_domain_probability(target: UnitScores, pool: UnitScores, seed: int) -> np.ndarray | None:
+    """Estimate the in-domain probability of each unit of the pool.
+
+    Returns:
+        Shape (units,); None with too little target text, or if scores do not separate the two.
+    """
+    if target.score.size < LEAST_UNITS or target.documents < LEAST_DOCUMENTS:
         return None
-    no_weight = np.zeros(of_target.score.size)
-    estimate = in_domain(of_target, no_weight, of_pool, 1.0, generator(seed, "mixture"))
+    no_weight = np.zeros(target.score.size)  # only the share of the pool is used, and no recall
+    estimate = in_domain(target, no_weight, pool, 1.0, generator(seed, "mixture"))
     if not estimate.tells_apart:
         return None
-    return in_domain_probability(of_target, of_pool, estimate.pool.value)
+    return in_domain_probability(target, pool, estimate.pool.value)

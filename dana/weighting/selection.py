@@ -1,11 +1,12 @@
 """Select text from a scored pool: scores, segments, means, order, selected segments, weights. DANA, section 3.2.
 
-Every column of the pool is an array over all of its units.
+Columns of units are arrays over all units of the pool, in its order.
 """
 
 import gzip
 import io
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from operator import itemgetter
@@ -42,7 +43,7 @@ LARGEST_SCORE = 1e100  # so that sums of squares are finite
 SELECTED_TEXT = f"{META_DIR}/selected.jsonl.gz"  # in a weights folder; Parquet readers skip it
 COMPRESSION = 6  # of gzip: 9 makes it 4 % smaller in 2.7 times the time
 UNITS_AT_A_TIME = 1 << 13  # whose texts are in memory
-SHOWN = 2  # passages of each place that are shown: of the best, the middle and the last
+SHOWN = 2  # passages of each place that are shown: the best, the middle and the last
 LONGEST_SHOWN = 400  # characters of a passage that is shown
 
 
@@ -73,7 +74,8 @@ class Pool:
             units: Number of rows of all tables.
 
         Raises:
-            DataError: If a score is not finite or beyond ±1e100. Names the first such row.
+            DataError: If a score is not finite or beyond ±1e100 (names the first such row), or no unit
+            has enough words.
         """
         score = np.empty(units)
         short = np.zeros(units, dtype=bool)
@@ -82,29 +84,33 @@ class Pool:
         last_doc_id = None
         row = 0
         for table in tables:
+            if table.num_rows == 0:
+                continue
             end = row + table.num_rows
             score[row:end] = table["score"].to_numpy()
-            _check_finite(score[row:end], row)
+            _check_scores(score[row:end], row)
             if "short" in table.schema.names:
                 short[row:end] = table["short"].to_numpy(zero_copy_only=False)
             starts = find_document_starts(table)
-            names = pa.array(table["doc_id"].take(pa.array(starts)).to_pylist())
-            if names[0].as_py() == last_doc_id and table["unit"][0].as_py() != 0:
+            # A plain array, also of a dictionary or a chunked column.
+            first_ids = pa.array(table["doc_id"].take(pa.array(starts)).to_pylist())
+            continues_last = first_ids[0].as_py() == last_doc_id and table["unit"][0].as_py() != 0
+            if continues_last:  # its first row is counted already
                 starts = starts[1:]
-                names = names[1:]
+                first_ids = first_ids[1:]
             document_starts.append(row + starts)
-            doc_ids.append(names)
+            doc_ids.append(first_ids)
             last_doc_id = table["doc_id"][-1].as_py()
             row = end
         # The ids of a caller's own table may be numbers.
         id_type = doc_ids[0].type if doc_ids else pa.string()
-        names = pa.chunked_array(doc_ids, id_type)
+        all_ids = pa.chunked_array(doc_ids, id_type)
         if short.all() and units:
             raise DataError(
                 f"none of the {units:,} units has enough words to be weighed; score the pool with "
                 "--set selection.min_words=0, which counts every unit"
             )
-        return cls(score, np.concatenate(document_starts), names, short if short.any() else None)
+        return cls(score, np.concatenate(document_starts), all_ids, short if short.any() else None)
 
     @property
     def units(self) -> int:
@@ -140,11 +146,13 @@ def find_document_starts(table: pa.Table | pa.RecordBatch) -> np.ndarray:
         doc_id = doc_id.combine_chunks()
     number = doc_id.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     is_new = np.diff(number, prepend=-1) != 0
+    # Unit 0 begins a document, too: two neighbours may have the same id.
     return np.flatnonzero(is_new | (table["unit"].to_numpy() == 0))
 
 
-def _check_finite(score: np.ndarray, first_row: int) -> None:
-    is_bad = ~(np.abs(score) <= LARGEST_SCORE)
+def _check_scores(score: np.ndarray, first_row: int) -> None:
+    """Refuse scores that are not finite or too large; the first of them is that of `first_row`."""
+    is_bad = ~(np.abs(score) <= LARGEST_SCORE)  # not "> LARGEST_SCORE": NaN is bad, too
     if is_bad.any():
         row = int(is_bad.argmax())
         problem = f"beyond ±{LARGEST_SCORE:g}" if np.isfinite(score[row]) else "not finite"
@@ -186,7 +194,7 @@ def cut_segments(pool: Pool, settings: WeighSettings) -> Segments:
     """Cut a pool into segments and average their scores.
 
     Raises:
-        DataError: If no unit is in a segment (names ``min_tail``).
+        DataError: If no unit, or none with enough words, is in a segment (names ``min_tail``).
     """
     ids = pool.segment_ids(settings)
     sizes = segment_sizes(ids)
@@ -195,20 +203,20 @@ def cut_segments(pool: Pool, settings: WeighSettings) -> Segments:
         raise DataError(
             f"min_tail={settings.min_tail}: no segment is left, {text} has fewer units; lower min_tail"
         )
-    counted = ids
+    counted_ids = ids
     if pool.short is not None:
-        counted = ids.copy()
-        counted[pool.short] = DROPPED
-        if (counted == DROPPED).all():
+        counted_ids = ids.copy()
+        counted_ids[pool.short] = DROPPED
+        if (counted_ids == DROPPED).all():
             raise DataError(
                 f"min_tail={settings.min_tail}: only units with too few words are left in segments; "
                 "lower min_tail"
             )
-    means = segment_means(pool.score, counted, sizes.size)
+    means = segment_means(pool.score, counted_ids, sizes.size)
     if not settings.shrink:
         return Segments(ids, sizes, means, means, None)
-    components = Components.estimate(pool.score, counted, sizes.size)
-    ranked_means = components.shrink(means, segment_sizes(counted, sizes.size))
+    components = Components.estimate(pool.score, counted_ids, sizes.size)
+    ranked_means = components.shrink(means, segment_sizes(counted_ids, sizes.size))
     return Segments(ids, sizes, means, ranked_means, components)
 
 
@@ -219,8 +227,8 @@ class Weights:
     Attributes:
         segment: Segment of each unit, shape (units,), numbered over the pool; DROPPED for none.
         weight: Float of shape (units,), in [0, 1].
-        ranked_means: float64 of shape (segments,), the mean that decides a segment's weight; None
-            where each unit's score decides its own.
+        ranked_means: float64 of shape (segments,), the mean that ranks a segment (with ``below``, its
+            plain mean decides); None where each unit's score decides its own weight.
         components: Variance components that shrank the means of segments, if any.
         counts: Segments read and selected, for the manifest.
         notes: Midpoint or variance components, for the manifest.
@@ -316,7 +324,8 @@ def select_segments(
         Numbers of the selected segments.
 
     Raises:
-        DataError: If no mean is below ``below``, or no segment is of a group that has a share.
+        DataError: If no mean is below ``below``, all weights to draw by are 0, or no segment is of a
+            group that has a share.
     """
     if settings.below is not None:
         is_below = segments.means < settings.below
@@ -328,6 +337,11 @@ def select_segments(
         return np.flatnonzero(is_below)
     if settings.policy == "sampled":
         order = draw_order(pool, segments, settings)
+        if order.size == 0:
+            raise DataError(
+                f"midpoint={settings.midpoint}: the weight of every segment is 0; raise midpoint, "
+                "or leave it out"
+            )
     else:
         order = np.argsort(segments.ranked_means, kind="stable")
         finite = segments.means[np.isfinite(segments.means)]
@@ -337,13 +351,12 @@ def select_segments(
             )
     budget = settings.effective_budget
     limit = budget.max_amount(segments.units)
-    amounts = _segment_amounts(pool, segments, budget.kind, tokens)
-    if groups is None:
-        return fill_budget(order, running_amounts(order, amounts, budget.kind), limit)
-    group = segment_groups(segments.ids, groups.group)
-    order = balance_order(order, group, groups.shares, amounts, budget.kind)
-    running = running_amounts(order, amounts, budget.kind)
-    if running[-1] < limit:
+    counted_by = _segment_amounts(pool, segments, budget.kind, tokens)
+    if groups is not None:
+        group = segment_groups(segments.ids, groups.group)
+        order = balance_order(order, group, groups.shares, counted_by, budget.kind)
+    running = running_amounts(order, counted_by, budget.kind)
+    if groups is not None and running[-1] < limit:
         log.warning(
             "weights   group %s: has %g of a budget of %g; all of it is selected",
             ", ".join(map(str, np.flatnonzero(groups.shares))),
@@ -357,7 +370,7 @@ def draw_order(pool: Pool, segments: Segments, settings: WeighSettings) -> np.nd
     """Draw segments without replacement, with probability proportional to their sigmoid weight λ.
 
     The key of a segment is -ln u / λ, which ranks as u^(1/λ) does; u is a hash of the segment, so
-    the draw does not depend on the order of the pool. It joins the generality of continuous
+    the draw does not depend on the order of the pool. Sampling joins the generality of continuous
     weights with the speed of discrete ones (DANA, appendix C).
 
     Returns:
@@ -367,50 +380,57 @@ def draw_order(pool: Pool, segments: Segments, settings: WeighSettings) -> np.nd
     References:
         Efraimidis and Spirakis 2006, Weighted random sampling with a reservoir, algorithm A.
     """
-    starts = segments.starts
-    document = np.searchsorted(pool.document_starts, starts, side="right") - 1
-    first_unit = starts - pool.document_starts[document]
+    document = _document_of_segment(pool, segments)
+    first_unit = segments.starts - pool.document_starts[document]
     document_keys = np.array(
         [document_key(str(doc_id)) for doc_id in pool.doc_ids.to_pylist()], dtype=np.uint64
     )
     segment_keys = unit_keys_of(document_keys[document], first_unit)
     seed = derive_seed(settings.seed, "weights", "sampled")
+    # hash_uniform can be 0, whose logarithm is infinite.
     log_u = np.log(np.maximum(hash_uniform(seed, segment_keys), 2.0**-60))
     has_words = np.isfinite(segments.ranked_means)
     weight = np.zeros(has_words.size)
     weight[has_words], _ = continuous_weights(segments.ranked_means[has_words], settings)
+    # The key of a tiny weight overflows; its segment still comes before those of weight 0.
     with np.errstate(divide="ignore", over="ignore"):
         draw = np.minimum(-log_u / weight, np.finfo(np.float64).max)
     order = np.argsort(np.where(weight > 0, draw, np.inf), kind="stable")
     return order[: np.count_nonzero(weight > 0)]
 
 
+def _document_of_segment(pool: Pool, segments: Segments) -> np.ndarray:
+    """Return the document of each segment's first unit, int64 of shape (segments,)."""
+    return np.searchsorted(pool.document_starts, segments.starts, side="right") - 1
+
+
 def _segment_amounts(
     pool: Pool, segments: Segments, kind: str, tokens: np.ndarray | None
 ) -> np.ndarray:
-    """Return what a budget counts of each segment; for documents, the number of its document."""
+    """Return what a budget counts each segment by; see :func:`running_amounts`."""
     if kind == "tokens":
         assert tokens is not None
         return segment_sums(tokens, segments.ids)
     if kind == "documents":
-        return np.searchsorted(pool.document_starts, segments.starts, side="right") - 1
+        return _document_of_segment(pool, segments)
     return segments.sizes
 
 
-def running_amounts(order: np.ndarray, amounts: np.ndarray, kind: str) -> np.ndarray:
+def running_amounts(order: np.ndarray, counted_by: np.ndarray, kind: str) -> np.ndarray:
     """Count the units, tokens or documents of each prefix of a ranking; float64 of shape (segments,).
 
     Args:
         order: Segments, best first.
-        amounts: Units or tokens of each segment; for documents, the number of its document.
+        counted_by: Number of units or tokens of each segment; for documents, the row of its document
+            in :attr:`Pool.doc_ids`.
         kind: What is counted. A document counts once, at its first segment.
     """
-    counted = amounts[order]
+    amounts = counted_by[order]
     if kind == "documents":
-        first_of_document = np.unique(counted, return_index=True)[1]
-        counted = np.zeros(order.size)
-        counted[first_of_document] = 1
-    return np.cumsum(counted, dtype=np.float64)
+        _, first_of_document = np.unique(amounts, return_index=True)
+        amounts = np.zeros(order.size)
+        amounts[first_of_document] = 1
+    return np.cumsum(amounts, dtype=np.float64)
 
 
 def fill_budget(order: np.ndarray, running: np.ndarray, limit: float) -> np.ndarray:
@@ -420,7 +440,7 @@ def fill_budget(order: np.ndarray, running: np.ndarray, limit: float) -> np.ndar
 
 
 def balance_order(
-    order: np.ndarray, group: np.ndarray, shares: np.ndarray, amounts: np.ndarray, kind: str
+    order: np.ndarray, group: np.ndarray, shares: np.ndarray, counted_by: np.ndarray, kind: str
 ) -> np.ndarray:
     """Order segments such that every prefix holds the groups in their shares.
 
@@ -432,7 +452,7 @@ def balance_order(
         order: Segments, best first.
         group: Group of each segment.
         shares: Share of the budget of each group, summing to 1.
-        amounts: As for :func:`running_amounts`.
+        counted_by: As for :func:`running_amounts`.
         kind: As for :func:`running_amounts`.
 
     Raises:
@@ -442,7 +462,7 @@ def balance_order(
     wanted = np.flatnonzero(shares)
     for number in wanted:
         members = order[group[order] == number]
-        priority[members] = running_amounts(members, amounts, kind) / shares[number]
+        priority[members] = running_amounts(members, counted_by, kind) / shares[number]
     order = order[np.isfinite(priority[order])]
     if order.size == 0:
         names = ", ".join(map(str, wanted))
@@ -458,8 +478,9 @@ def segment_in_document(pool: Pool, segment: np.ndarray) -> np.ndarray:
         segment: Segment of each unit, numbered over the pool and cut at every document's end.
     """
     sizes = np.diff(pool.document_starts, append=pool.units)
-    number = np.repeat(segment[pool.document_starts], sizes)
-    np.subtract(segment, number, out=number)
+    first_segment = segment[pool.document_starts]
+    number = np.repeat(first_segment, sizes)
+    np.subtract(segment, number, out=number)  # in place, because pools have many units
     number[segment == DROPPED] = DROPPED
     return number
 
@@ -469,10 +490,10 @@ def selected_runs(weight: np.ndarray, document_starts: np.ndarray) -> tuple[np.n
     is_selected = weight > 0
     is_start = np.zeros(weight.size, dtype=bool)
     is_start[document_starts] = True
-    follows = np.append(False, is_selected[:-1]) & ~is_start
-    is_followed = np.append(follows[1:] & is_selected[1:], False)
-    first = np.flatnonzero(is_selected & ~follows)
-    last = np.flatnonzero(is_selected & ~is_followed)
+    continues = is_selected & np.append(False, is_selected[:-1]) & ~is_start
+    is_continued = np.append(continues[1:], False)
+    first = np.flatnonzero(is_selected & ~continues)
+    last = np.flatnonzero(is_selected & ~is_continued)
     return first, last
 
 
@@ -497,7 +518,7 @@ def sample_documents(document: np.ndarray, size: int, random: np.random.Generato
     mask: np.ndarray = is_drawn[document]
     if mask.any():
         return mask
-    step = -(-units // size)
+    step = math.ceil(units / size)
     mask = np.arange(units) % step == 0
     return mask
 
@@ -526,13 +547,13 @@ class Texts:
     """
 
     def __init__(self, pool: Path) -> None:
-        self._corpus = pool
+        self._folder = pool
         self._documents = self._read()
         self._doc_id: str | None = None
         self._text = ""
 
     def _read(self) -> Iterator[tuple[str, pa.StringScalar]]:
-        for batch in read_rows(self._corpus, ["doc_id", "text"], rows=1 << 10):
+        for batch in read_rows(self._folder, ["doc_id", "text"], rows=1 << 10):
             # Texts stay in Arrow's memory, because most documents are skipped.
             yield from zip(batch["doc_id"].to_pylist(), batch["text"], strict=True)
 
@@ -546,7 +567,7 @@ class Texts:
             self._doc_id, text = next(self._documents, (None, None))
             if text is None:
                 raise DataError(
-                    f"{self._corpus}: document {doc_id!r} of the scores is missing or out of order; "
+                    f"{self._folder}: document {doc_id!r} of the scores is missing or out of order; "
                     "score this pool again"
                 )
             if self._doc_id == doc_id:
@@ -574,9 +595,10 @@ def places_to_show(scores: np.ndarray) -> dict[int, tuple[str, int]]:
     order = np.argsort(scores, kind="stable")
     count = len(order)
     best = range(min(SHOWN, count))
-    last = range(max(SHOWN, count - SHOWN), count)
+    first_last = max(SHOWN, count - SHOWN)  # no passage is shown twice
+    last = range(first_last, count)
     first_middle = max(SHOWN, (count - SHOWN) // 2)
-    middle = range(first_middle, min(first_middle + SHOWN, max(SHOWN, count - SHOWN)))
+    middle = range(first_middle, min(first_middle + SHOWN, first_last))
     places = {}
     for place, ranks in (("best", best), ("middle", middle), ("last", last)):
         for rank in ranks:
@@ -585,7 +607,7 @@ def places_to_show(scores: np.ndarray) -> dict[int, tuple[str, int]]:
 
 
 def write_selected_text(
-    path: Path, scores: Path, pool: Path, scored: Pool, weight: np.ndarray
+    path: Path, scores_folder: Path, pool_folder: Path, pool: Pool, weight: np.ndarray
 ) -> tuple[int, list[dict[str, Any]]]:
     """Write the selected text: one JSON line per run of adjacent units with a weight above 0, gzipped.
 
@@ -594,9 +616,9 @@ def write_selected_text(
 
     Args:
         path: The file.
-        scores: Folder of the units.
-        pool: Folder of the documents.
-        scored: The scored units.
+        scores_folder: Folder of the units.
+        pool_folder: Folder of the documents.
+        pool: The scored units.
         weight: Weight of each unit.
 
     Returns:
@@ -606,22 +628,23 @@ def write_selected_text(
     Raises:
         DataError: If a document is not in the pool, or out of order.
     """
-    first, last = selected_runs(weight, scored.document_starts)
+    first, last = selected_runs(weight, pool.document_starts)
     means = np.array(
-        [_passage_mean(scored, start, end + 1) for start, end in zip(first, last, strict=True)]
+        [_passage_mean(pool, start, end + 1) for start, end in zip(first, last, strict=True)]
     )
     places = places_to_show(means)
-    shown = []
-    is_end = np.zeros(scored.units, dtype=bool)
+    # Only the first and the last unit of each run are read; a run of one unit is both.
+    is_end = np.zeros(pool.units, dtype=bool)
     is_end[first] = True
     is_end[last] = True
-    ends = read_units(scores, ["doc_id", "source", "unit", "start", "end"], is_end)
+    ends = read_units(scores_folder, ["doc_id", "source", "unit", "start", "end"], is_end)
     end_rows = np.flatnonzero(is_end)
     runs = ends.take(pa.array(np.searchsorted(end_rows, first)))
     last_units = ends.select(["unit", "end"]).take(pa.array(np.searchsorted(end_rows, last)))
     runs = runs.set_column(runs.schema.get_field_index("end"), "end", last_units["end"])
     runs = runs.append_column("last_unit", last_units["unit"])
-    texts = Texts(pool)
+    texts = Texts(pool_folder)
+    shown = []
     row = 0
     # Without time and name in the header, equal content gives equal bytes.
     with (
@@ -652,11 +675,11 @@ def write_selected_text(
     return row, sorted(shown, key=itemgetter("rank"))
 
 
-def _passage_mean(scored: Pool, start: int, end: int) -> float:
+def _passage_mean(pool: Pool, start: int, end: int) -> float:
     """Average the scores of a passage over its units that are not short; over all, if all are."""
-    score = scored.score[start:end]
-    if scored.short is not None and not scored.short[start:end].all():
-        score = score[~scored.short[start:end]]
+    score = pool.score[start:end]
+    if pool.short is not None and not pool.short[start:end].all():
+        score = score[~pool.short[start:end]]
     return float(score.mean())
 
 
@@ -687,7 +710,8 @@ def counting_tokenizer(settings: WeighSettings) -> tuple[Tokenizer, str] | None:
         return None
     own_tokenizer = load_own_tokenizer(str(settings.tokenizer))
     split = own_tokenizer.split_special_tokens
-    digest = tokenizer_identity(own_tokenizer, "are text" if split else "are tokens")
+    treatment = "are text" if split else "are tokens"  # hashed: other words change all digests
+    digest = tokenizer_identity(own_tokenizer, treatment)
     tokenizer: Tokenizer = own_tokenizer.backend_tokenizer
     tokenizer.encode_special_tokens = split  # True: "[MASK]" in a text is plain text
     tokenizer.no_truncation()
@@ -701,7 +725,7 @@ def count_tokens(scores: Path, pool: Path, tokenizer: Tokenizer) -> np.ndarray:
     Args:
         scores: Folder of the units.
         pool: Folder of their documents.
-        tokenizer: Fast tokenizer from :func:`counting_tokenizer`; its threads are all cores.
+        tokenizer: Fast tokenizer from :func:`counting_tokenizer`; it runs on all cores.
 
     Raises:
         DataError: If a document is not in the pool.

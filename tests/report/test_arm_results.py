@@ -16,7 +16,7 @@ from dana.report.arm_results import (
     PREDICTIONS,
     RESULTS,
     Lineage,
-    adaptations,
+    lineages_of,
     read_arm_result,
     read_baseline,
     trace,
@@ -169,7 +169,7 @@ def manifest(digest, parent, **settings):
 
 
 def test_a_model_is_traced_to_the_start_of_the_run():
-    lineages = adaptations(
+    lineages = lineages_of(
         [manifest("b", "a", steps=1), manifest("c", "b", steps=2), {"kind": "scores"}]
     )
     model, base = trace(identity("c"), lineages), trace(identity("a"), lineages)
@@ -184,17 +184,17 @@ def test_a_model_is_traced_to_the_start_of_the_run():
     )  # a Hub name may be the same model
     assert trace({"name": "bert"}, lineages).roots_differ(trace({"name": "roberta"}, lineages))
     assert not trace(None, lineages).roots_differ(trace(None, lineages))
-    assert trace(identity("a"), adaptations([manifest("a", "a")])).root == weight_digests(
+    assert trace(identity("a"), lineages_of([manifest("a", "a")])).root == weight_digests(
         identity("a")
     )  # a circle ends
     for values in ({"weight_digests": None}, {"depends_on": None}, {"depends_on": {}}):
-        assert adaptations([{**manifest("b", "a"), **values}]) == {}
+        assert lineages_of([{**manifest("b", "a"), **values}]) == {}
 
 
 def test_arms_after_other_arms_compare_if_their_tokens_in_all_are_equal(frames):
     parents = {"dana": "base", "random": "base", "x": "dana", "y": "random", "z": "random"}
     tokens = {"dana": 40, "random": 40, "x": 20, "y": 20, "z": 50}
-    lineages = adaptations([manifest(name, parents[name], tokens=tokens[name]) for name in parents])
+    lineages = lineages_of([manifest(name, parents[name], tokens=tokens[name]) for name in parents])
     x, y, z = (
         replace(frames.results[-1], lineage=trace(identity(name), lineages)) for name in "xyz"
     )
@@ -204,9 +204,9 @@ def test_arms_after_other_arms_compare_if_their_tokens_in_all_are_equal(frames):
 
 def test_adaptations_in_another_precision_or_nested_do_not_compare_except_with_base(frames):
     content = {**manifest("b", "a", tokens=5), "execution": {"precision": "bf16"}}
-    older = adaptations([{**content, "execution": None}])
+    older = lineages_of([{**content, "execution": None}])
     assert [lineage.settings for lineage in older.values()] == [{"tokens": 5}]
-    lineage = trace(identity("b"), adaptations([content]))
+    lineage = trace(identity("b"), lineages_of([content]))
     assert lineage.settings == {"tokens": 5, "precision": "bf16"}
     base, *_, dana = frames.results
     model = replace(dana, lineage=lineage)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dana.core.artifacts import MANIFEST
-from dana.core.errors import ArtifactError
+from dana.core.errors import ArtifactError, NothingToReport
 from dana.core.schemas import HELD_OUT_TARGET
 from dana.report.analysis import analyse
 from dana.report.files import recorded_seconds
@@ -120,6 +120,20 @@ def test_damaged_files_are_named_with_line_and_key(whole_run, file, change, word
         read_run(whole_run)
     assert [word for word in [str(whole_run / file), *words] if word not in str(error.value)] == []
     assert "\n" not in str(error.value)
+
+
+def test_a_step_without_its_seconds_is_named(whole_run):
+    (whole_run / "steps").mkdir(exist_ok=True)
+    (whole_run / "steps" / "a.json").write_text('{"ended": 5.0}')
+    with pytest.raises(ArtifactError, match=r"a\.json.*seconds"):
+        read_run(whole_run)
+
+
+def test_the_folder_of_one_artifact_is_no_run(tmp_path):
+    (tmp_path / MANIFEST).parent.mkdir()
+    (tmp_path / MANIFEST).write_text('{"kind": "scores"}')
+    with pytest.raises(NothingToReport, match="nothing to report"):
+        read_run(tmp_path)
 
 
 def test_weights_of_other_scores_and_a_second_result_of_an_arm_are_refused(whole_run, tmp_path):

@@ -14,7 +14,14 @@ from dana.cli.main import main
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import Document
 from dana.core.settings import load
-from dana.stages.init import FILES, Survey, choose_budget, default_objective, survey_pool
+from dana.stages.init import (
+    FILES,
+    Survey,
+    _default_name,
+    choose_budget,
+    default_objective,
+    survey_pool,
+)
 from dana.stages.recipe import read_recipe
 from dana.stages.run import _describe_tasks, plan_run
 from dana.stages.settings import RunSettings, load_settings
@@ -184,6 +191,35 @@ def test_a_second_init_replaces_a_folder_without_results_and_no_other(home):
     assert {path.name: path.stat().st_mtime_ns for path in (home / "tickets").iterdir()} == before
 
 
+@pytest.mark.parametrize(
+    ("table", "name"),
+    [
+        ("mail/tickets.v2.csv", "tickets"),
+        ("mail", "mail-run"),
+        (".", "work-run"),
+        ("mail/..", "work-run"),
+        (".hidden.csv", "hidden"),
+        ("https://example.org/tickets.csv", "tickets"),
+        ("/", "table"),
+        ("-", "stdin"),
+    ],
+)
+def test_the_folder_is_named_by_the_table(table, name, tmp_path, monkeypatch):
+    (tmp_path / "work" / "mail").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    assert _default_name(table) == name
+
+
+def test_a_link_to_a_folder_is_not_replaced(home):
+    (home / "there").mkdir()
+    (home / "link").symlink_to("there")
+    with pytest.raises(
+        ArtifactError, match=r"link: is a symbolic link; name its folder: --out .*there"
+    ):
+        dana.init("tickets.csv", "pool", out="link")
+    assert (home / "link").is_symlink()
+
+
 @pytest.mark.parametrize("name", ["notes.txt", *sorted(FILES)])
 def test_a_file_is_not_replaced_by_a_folder(name, home):
     (home / name).write_text("mine")
@@ -222,9 +258,11 @@ def test_the_pool_is_compared_with_the_texts():
     near, far = (
         [Document(f"{topic}-{n}", "", draw(topic, 100 + n)) for n in range(80)] for topic in (0, 2)
     )
-    shares = [survey_pool([*near[:count], *far[count:]], TEXTS).alike for count in (0, 20, 80)]
+    shares = [
+        survey_pool([*near[:count], *far[count:]], TEXTS).alike_share for count in (0, 20, 80)
+    ]
     assert shares[0] < 0.1 < shares[1] < 0.5 < shares[2]
-    assert survey_pool(far, TEXTS[:50]) == Survey(holding=0, alike=None)
+    assert survey_pool(far, TEXTS[:50]) == Survey(holding_count=0, alike_share=None)
 
 
 def test_a_quick_run_says_what_it_can_decide_before_it_reads_text(home, caplog):
@@ -318,6 +356,11 @@ def test_no_more_is_selected_than_an_arm_reads(objective, pool, steps, budget):
     found, share = choose_budget(objective, documents, pool, steps)
     assert found == Budget.parse(budget)
     assert 0 < share <= 0.2
+
+
+def test_special_tokens_are_no_part_of_a_fifth_of_the_pool():
+    documents = [Document(str(n), "", "good morning all") for n in range(1000)]
+    assert choose_budget("masked", documents, 1000, 50) == (Budget(600, "tokens"), 0.2)
 
 
 def test_no_more_is_selected_than_a_fifth_of_the_pool():

@@ -45,6 +45,42 @@ def test_examples_have_id_text_and_class_number(toy_card, pairs):
     assert read_split(pairs, "dev") == [Example("x", "a wren", 2, "it is")]
 
 
+def one_file_card(tmp_path, ids):
+    """A card of one file that a hash of the ids divides."""
+    folder = tmp_path / "one"
+    rows = [
+        {"id": name, "text": f"text number {row} of all", "label": ["metal", "bird"][row % 2]}
+        for row, name in enumerate(ids)
+    ]
+    toy_task.write_split(folder / "data", "texts", rows)
+    card = tmp_path / "one.yaml"
+    card.write_text(
+        "name: one\ntitle: One file\nversion: 1\nlabels: [metal, bird]\nmetric: accuracy\n"
+        "splits: {}\ndata: {file: texts}\n"
+    )
+    return load_card(str(card)), str(folder / "data")
+
+
+def test_each_text_of_one_file_is_in_one_split_also_where_ids_are_blank(tmp_path):
+    card, data = one_file_card(tmp_path, [""] * 200)
+    texts = [
+        example.text
+        for split in ("train", "dev", "test")
+        for example in read_split(card, split, data)
+    ]
+    assert sorted(texts) == sorted(f"text number {row} of all" for row in range(200))
+
+
+def test_texts_of_one_id_lie_in_one_split_of_one_file_under_names_of_their_own(tmp_path):
+    card, data = one_file_card(tmp_path, [f"document-{row // 4}" for row in range(200)])
+    examples = {split: read_split(card, split, data) for split in ("train", "dev", "test")}
+    names = [example.id for part in examples.values() for example in part]
+    assert len(set(names)) == len(names) == 200
+    documents = [{one.id.partition("#")[0] for one in part} for part in examples.values()]
+    assert not documents[0] & documents[1]
+    assert not (documents[0] | documents[1]) & documents[2]
+
+
 def test_fields_may_be_nested_and_named_by_the_settings(tmp_path):
     card = load_card(
         str(toy_task.write_task(tmp_path, text="meta.body", label="meta.topic", id="meta.uid"))

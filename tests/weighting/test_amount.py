@@ -56,8 +56,8 @@ def test_each_cut_costs_what_its_model_says(texts):
 def test_perplexity_is_least_at_the_end_of_similar_text(texts):
     curve = texts.curve
     assert curve.shares[curve.best] == 0.2
-    assert (curve.nats[:3].sum(axis=1) < curve.random[:3].sum(axis=1)).all()
-    np.testing.assert_array_equal(curve.nats[3], curve.random[3])
+    assert (curve.nats[:3].sum(axis=1) < curve.random_nats[:3].sum(axis=1)).all()
+    np.testing.assert_array_equal(curve.nats[3], curve.random_nats[3])
 
 
 def test_one_standard_error_by_hand():
@@ -106,7 +106,7 @@ def score_table(units, scores, size=1):
 
 
 def amount_of(
-    like=60, others=540, held_out=40, distance=6.0, like_words=None, text=None, **settings
+    like=60, others=540, held_out=40, distance=6.0, like_words=None, text=None, size=1, **settings
 ):
     """Of units that score like the task and others; the best `like_words`, by default the former, have its words."""
     random, settings = np.random.default_rng(0), WeighSettings(**settings)
@@ -124,7 +124,7 @@ def amount_of(
     table = Pool.from_tables([score_table(texts.tolist(), scores[order])], len(texts))
     held_out_table = SCORES.empty_table()
     if target:
-        held_out_table = score_table(target, random.normal(0, 1, held_out))
+        held_out_table = score_table(target, random.normal(0, 1, held_out), size)
     return choose_amount(
         held_out_table,
         target,
@@ -146,6 +146,14 @@ def test_in_domain_share_caps_the_amount():
     assert last[0] == last[1]  # of all units in another order
     assert all(by_score < by_chance for by_score, by_chance in cuts)
     assert cuts[0][1] > 2 * last[1]  # more text at random says more
+
+
+def test_scores_of_few_documents_cap_nothing():
+    few = amount_of(held_out=40, size=10)
+    assert few.held_out_documents == 4
+    assert few.by_likeness is None
+    assert few.beta == few.by_perplexity
+    assert amount_of(held_out=40, size=8).by_likeness is not None
 
 
 def test_overlapping_scores_count_units_more_likely_in_domain():

@@ -140,7 +140,7 @@ def test_the_probability_of_a_unit_is_that_of_bayes(share):
     assert np.abs(probability - bayes).mean() < 0.02
     assert (np.diff(probability[np.argsort(pool)]) <= 1e-12).all()
     assert 0 <= probability.min() <= probability.max() <= 1
-    mostly = in_domain(*sides[:1], np.ones(400), sides[1], 1.0, 0).mostly
+    mostly = in_domain(*sides[:1], np.ones(400), sides[1], 1.0, 0).likely_share
     assert mostly == pytest.approx((bayes >= 0.5).mean(), abs=0.02)
 
 

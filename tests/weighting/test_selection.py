@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dana.core.errors import DataError
-from dana.weighting.selection import Pool
+from dana.weighting.selection import Pool, weigh_pool
 from dana.weighting.settings import WeighSettings
 from tests.weighting import in_memory
 from tests.weighting.in_memory import apply_policy, score_table
@@ -32,6 +32,21 @@ POLICIES += [
 SPREAD = [{"gamma": 2}, {"budget": "9 documents", "gamma": 2}]
 SPREAD += [{"policy": "sampled", "budget": "40 tokens", "tokenizer": "x"}]
 POLICIES += [{"balance": "clusters", **values} for values in SPREAD]
+
+
+def test_a_draw_whose_weights_are_all_0_is_refused():
+    table = score_table(np.arange(12.0), np.repeat(np.arange(6), 2))
+    settings = WeighSettings(policy="sampled", midpoint=-50.0, sharpness=100.0, gamma=2)
+    with pytest.raises(DataError, match=r"midpoint=-50\.0: the weight of every segment is 0"):
+        weigh_pool(Pool.from_tables([table], table.num_rows), settings)
+
+
+def test_tables_without_a_row_are_passed_over():
+    table = score_table(np.arange(4.0), [0, 0, 1, 1])
+    parts = [table.slice(0, 0), table.slice(0, 3), table.slice(0, 0), table.slice(3)]
+    pool = Pool.from_tables(parts, 4)
+    assert pool.score.tolist() == [0, 1, 2, 3]
+    assert pool.document_starts.tolist() == [0, 2]
 
 
 def random_pool(seed, units, decimals=None):
