@@ -46,7 +46,7 @@ from dana.stages.finetune_steps import (
 from dana.stages.harvest import CARD_NAME
 from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
-from dana.stages.pilot import choice_text, without_pilot
+from dana.stages.pilot import before_pilot, choice_text
 from dana.stages.pilot_steps import PILOT, pilot_name, pilot_steps
 from dana.stages.plan import left_out_text, summary_text
 from dana.stages.power import describe_power
@@ -97,8 +97,9 @@ def run_recipe(
         quick: Whether to end earlier: see :func:`plan_run`. A later run without it goes on from
             there.
         remake: Whether artifacts of other settings are replaced instead of refused.
-        minutes: Time of the run; see :func:`dana.stages.steps.runner.execute`. What it does not
-            suffice for is said and left out, and the report is of what is done.
+        minutes: Time that the run may take, in minutes; None sets no limit (see
+            :func:`dana.stages.steps.runner.execute`). Steps for which the time is too short are
+            logged and left out, and the report covers the finished ones.
 
     Returns:
         Path of ``report.html``, which is not there if `minutes` were too few for any result. Beside
@@ -106,7 +107,9 @@ def run_recipe(
 
     Raises:
         ConfigError: If the task is neither a task card nor text.
-        DanaError: If steps failed, after all others are done.
+        NothingToReport: If there is no result, and `minutes` is None.
+        DanaError: If a component is unknown (see :func:`plan_run`); or if steps failed, after all
+            others are done.
     """
     run = plan_run(settings, quick)
     refuse_mixed_precision(run)
@@ -124,6 +127,8 @@ def run_recipe(
     if minutes is not None:
         log.info("minutes   %s", left_out_text(run, made) or "they were enough for all steps")
     out = Path(settings.out)
+    # Written after the steps, so that it is the recipe of a run that succeeded; it writes on the first
+    # process alone.
     write_recipe(settings, out)
     arms = _with_base(_arms_to_run(settings, quick))
     on_rank_0(lambda: join_run(out, arms))
@@ -141,7 +146,7 @@ def run_recipe(
 
 
 def _describe_tasks(settings: RunSettings, quick: bool) -> None:
-    """Log the labels and texts of each task, and what differences so many texts can decide.
+    """Log, for each task, its labels, its texts, and the smallest difference that so many texts can show.
 
     Args:
         settings: Settings of the run.
@@ -154,15 +159,16 @@ def _describe_tasks(settings: RunSettings, quick: bool) -> None:
         what = f"has no labels: arms are compared by the loss of held-out text ({hint})"
         log.info("task      %s %s", settings.task, what)
     cards = settings.cards
+    # The card that a harvest step writes is not there yet, so its texts cannot be counted.
     if not cards and settings.harvest is None and not has_no_labels:
         cards = [settings.task]
+    adaptation_count = _count_adaptations(settings, folds)
     for name in cards:
-        count = _count_adaptations(settings, folds.get(name))
         lines = describe_power(
             settings.finetune.fields_of(load_card(name)),
             settings.data,
-            count=count,
-            quick=min(count, QUICK_ADAPTATIONS) if quick else None,
+            count=adaptation_count,
+            quick=min(adaptation_count, QUICK_ADAPTATIONS) if quick else None,
             is_folded=name in folds,
             is_probed=settings.probe.enabled,
             max_train=settings.finetune.max_train,
@@ -171,21 +177,24 @@ def _describe_tasks(settings: RunSettings, quick: bool) -> None:
             log.info("%-9s %s", "" if number else "task", line)
 
 
-def _count_adaptations(settings: RunSettings, folds: int | None) -> int:
+def _count_adaptations(settings: RunSettings, folds: Mapping[str, int]) -> int:
     """Return how many adaptations, or folds, a whole run has.
 
     Args:
         settings: Settings of the run.
-        folds: Number of folds of the cards that have some; None if none has.
+        folds: Number of folds by card, of those that have some; all have equally many.
     """
     adaptations = settings.seeds.adaptations
-    return adaptations if folds is None else min(folds, adaptations)
+    if not folds:
+        return adaptations
+    number_of_folds = next(iter(folds.values()))
+    return min(number_of_folds, adaptations)
 
 
 def _show_selection(step: Step, output: str) -> None:
     """Log a first look at the text that an arm selects, of the first adaptation."""
     arm = step.labels.get("arm", "")
-    is_first_selection = step.name == f"weigh/{arm}"
+    is_first_selection = step.name == f"weigh/{arm}{suffix(0)}"
     is_random = arm == "random"
     if is_first_selection and not is_random:
         log.info("selected  %s: %s", arm, first_look(open_artifact(Path(output), "weights")))
@@ -196,9 +205,9 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
 
     Args:
         settings: Settings of the run.
-        quick: Whether to plan a part of the same steps: of the arms only ``random`` and ``dana``,
-            if the recipe has both, and the arms that these continue from; and at most three
-            adaptations or folds, without the fine-tunings of tasks that are probed.
+        quick: Whether to plan only some of these steps. If the recipe has the arms ``random`` and
+            ``dana``, the others are left out, except those that these two continue from. There are
+            at most three adaptations or folds. Tasks that are probed are not fine-tuned.
 
     Returns:
         The steps, in the order in which one process does them, and the folder of the run.
@@ -216,16 +225,16 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
             read_pooling(settings.model)
     with _naming("selection"):
         settings.selection.splitter()
-    selectors = {}
+    specs_by_arm: dict[str, tuple[str, str]] = {}
     for arm in settings.described_arms:
         with _naming(f"arms.{arm.name}"):
             if arm.is_adapted:
-                without_pilot(arm.adapt).make_objective().check_inputs()
+                before_pilot(arm.adapt).make_objective().check_inputs()
             if arm.selects:
-                selectors[arm.name] = _selector_of(arm, settings)
-    steps = list(_steps(settings, selectors, quick))
+                specs_by_arm[arm.name] = _selector_of(arm, settings)
+    steps = list(_steps(settings, specs_by_arm, quick))
     if settings.final:
-        steps = _with_final_steps(steps, settings, selectors, quick)
+        steps = _with_final_steps(steps, settings, specs_by_arm, quick)
     return Run(Path(settings.out), tuple(steps))
 
 
@@ -235,13 +244,14 @@ def _naming(key: str) -> Iterator[None]:
     try:
         yield
     except DanaError as error:
-        raise type(error)(f"{key}: {error}") from error
+        error.args = (f"{key}: {error}",)
+        raise
 
 
 def _with_final_steps(
     steps: Sequence[Step],
     settings: RunSettings,
-    selectors: dict[str, tuple[str, str]],
+    specs_by_arm: dict[str, tuple[str, str]],
     quick: bool,
 ) -> list[Step]:
     """Add the steps that end a run in a model and an encoder."""
@@ -250,38 +260,41 @@ def _with_final_steps(
     [card] = cards.values()  # check_final refuses a run with more than one, or none
     arm = arm_of_encoder(_arms_to_run(settings, quick))
     folds = count_folds(settings)
+    folds_of_card = folds.get(card, 0)
+    # Without folds the first adaptation reads all labelled texts, so the encoder needs no steps of its
+    # own.
     steps_of_all_texts: list[Step] = []
     if arm is not None and harvested.task in folds:
-        more = _steps_of_all_texts(settings, selectors, arm, cards)
-        steps_of_all_texts = list(more)
-    folds_of_card = folds.get(card, 0)
+        steps_of_all_texts = list(_steps_of_all_texts(settings, specs_by_arm, arm, cards))
     return list(with_final(steps, settings, cards, arm, folds_of_card, steps_of_all_texts))
 
 
 def _steps_of_all_texts(
     settings: RunSettings,
-    selectors: dict[str, tuple[str, str]],
+    specs_by_arm: dict[str, tuple[str, str]],
     arm: Arm,
     cards: Mapping[str, str],
 ) -> Iterator[Step]:
-    """Yield the steps that select and adapt with all labelled texts, the adaptation of an arm last.
+    """Yield the steps that adapt one arm with all labelled texts: its texts, its selection and, last, its adaptation.
 
     Args:
         settings: Settings of the run.
-        selectors: Specs of the selector and detector of every arm.
-        arm: The arm.
+        specs_by_arm: Specs of selector and detector, by the name of each arm that selects text.
+        arm: The arm whose adapted model becomes the encoder.
         cards: Card of each task.
     """
     harvested = _after_harvest(settings)
-    texts = _settings_of_texts(harvested)
+    text_settings = _settings_of_texts(harvested)
     folds = count_folds(settings)
-    study_step_names = {step.name for step in _study_steps(harvested, texts)}
-    arms = _up_to(arm, {one.name: one for one in settings.described_arms})
-    # Folds count from 0: one past the last has no texts, so none are left out.
+    study_step_names = {step.name for step in _study_steps(harvested, text_settings)}
+    arms_by_name = {other.name: other for other in settings.described_arms}
+    arms = _with_predecessors(arm, arms_by_name)
+    # Folds are numbered from 0. The number after the last belongs to no text, so leaving it out leaves
+    # out nothing.
     no_fold = folds[harvested.task]
-    yield from _task_steps(settings, texts, selectors, ALL_TEXTS, no_fold)
+    yield from _task_steps(settings, text_settings, specs_by_arm, ALL_TEXTS, no_fold)
     yield from _score_and_weigh_steps(
-        settings, arms, selectors, study_step_names, ALL_TEXTS, ALL_TEXTS
+        settings, arms, specs_by_arm, study_step_names, ALL_TEXTS, ALL_TEXTS
     )
     yield from pilot_steps(settings, arms, cards, ALL_TEXTS, ALL_TEXTS, folds)
     yield from _adapt_steps(settings, arms, ALL_TEXTS, ALL_TEXTS, with_gates=False)
@@ -301,12 +314,14 @@ def _arms_to_run(settings: RunSettings, quick: bool) -> list[Arm]:
     has_quick_arms = by_name.keys() >= QUICK_ARMS
     if not (quick and has_quick_arms):
         return list(by_name.values())
-    names = {arm.name for name in QUICK_ARMS for arm in _up_to(by_name[name], by_name)}
+    names: set[str] = set()
+    for name in QUICK_ARMS:
+        names.update(arm.name for arm in _with_predecessors(by_name[name], by_name))
     return [arm for arm in by_name.values() if arm.name in names]
 
 
-def _up_to(arm: Arm, by_name: Mapping[str, Arm]) -> list[Arm]:
-    """Return an arm, after those whose adapted models it continues from."""
+def _with_predecessors(arm: Arm, by_name: Mapping[str, Arm]) -> list[Arm]:
+    """Return the arms that an arm continues from, the first of them first, and then the arm itself."""
     arms = [arm]
     while arms[0].after:
         arms.insert(0, by_name[arms[0].after])
@@ -314,7 +329,10 @@ def _up_to(arm: Arm, by_name: Mapping[str, Arm]) -> list[Arm]:
 
 
 def _with_base(arms: Iterable[Arm]) -> list[str]:
-    """Return the names of arms, after that of the base, which a recipe may list among them."""
+    """Return the name of the base and then those of the arms, each once.
+
+    A recipe may list the base among its arms.
+    """
     names = [BASE, *(arm.name for arm in arms)]
     return list(dict.fromkeys(names))
 
@@ -327,18 +345,22 @@ def _selector_of(arm: Arm, settings: RunSettings) -> tuple[str, str]:
     """
     detector = arm.detector or settings.detector
     check_names(replace(settings, selector=arm.selector, detector=detector))
-    takes = "detector" in build_selector(arm.selector, detector, settings.selection).uses
-    if arm.detector and not takes:
+    selector = build_selector(arm.selector, detector, settings.selection)
+    uses_detector = "detector" in selector.uses
+    if arm.detector and not uses_detector:
         raise ConfigError(
             f"detector={arm.detector!r} has no effect with selector {arm.selector}; remove it"
         )
-    return arm.selector, detector if takes else ""
+    if not uses_detector:
+        return arm.selector, ""
+    return arm.selector, detector
 
 
 def _after_harvest(settings: RunSettings) -> RunSettings:
     """Return the settings as they are once the harvest step has run.
 
-    They have its task and pool, and no harvest. Those of a run without this step stay as they are.
+    Task and pool are those that the step writes, and ``harvest`` is None. Without a harvest step the
+    settings are returned unchanged.
     """
     if settings.harvest is None:
         return settings
@@ -348,33 +370,34 @@ def _after_harvest(settings: RunSettings) -> RunSettings:
 
 
 def _steps(
-    settings: RunSettings, selectors: dict[str, tuple[str, str]], quick: bool
+    settings: RunSettings, specs_by_arm: dict[str, tuple[str, str]], quick: bool
 ) -> Iterator[Step]:
     """Yield all steps in the order of their dependencies, what costs seconds first.
 
-    After the baselines and the probe of the base come the first adaptations of all arms with their
-    probes, which are what a quick run does; then their fine-tunings; then one adaptation after the
-    other. So a run that was stopped has the same adaptations of all arms.
+    First come the harvest, the baselines, the probe of the base, the texts, the studies and the base.
+    Then, for each block of :func:`_blocks`: the adaptations of all arms with their probes, the other
+    ways of fine-tuning for the model at the end, the fine-tunings, and a look at the results. So a
+    run that was stopped has the same adaptations of all arms.
 
     Args:
         settings: Settings of the run.
-        selectors: Specs of each arm's selector and detector.
+        specs_by_arm: Specs of selector and detector, by the name of each arm that selects text; the
+            detector is empty where the selector uses none.
         quick: See :func:`plan_run`.
     """
     folds = count_folds(settings)
     harvested = _after_harvest(settings)
     cards = _cards_of(settings, harvested)
-    number_of_folds = next(iter(folds.values()), None)  # cards with folds have equally many
-    count = _count_adaptations(settings, number_of_folds)
-    before: tuple[str, ...] = ()
+    adaptation_count = _count_adaptations(settings, folds)
+    after: tuple[str, ...] = ()
     if settings.harvest is not None:
         arguments = {"folder": Path(settings.out) / "data", "settings": settings.harvest}
         yield Step("harvest", "dana.stages.harvest:harvest_stage", arguments)
-        before = ("harvest",)
-    yield from _first_steps(settings, cards, count, folds, before)
-    texts = _settings_of_texts(harvested)
-    yield Step("texts", f"{__name__}:read_texts", {"settings": texts}, before)
-    study_steps = _study_steps(harvested, texts)
+        after = ("harvest",)
+    yield from _first_steps(settings, cards, adaptation_count, folds, after)
+    text_settings = _settings_of_texts(harvested)
+    yield Step("texts", f"{__name__}:read_texts", {"settings": text_settings}, after=after)
+    study_steps = _study_steps(harvested, text_settings)
     yield from study_steps
     yield _base_step(settings)
     study_step_names = {step.name for step in study_steps}
@@ -382,13 +405,22 @@ def _steps(
     if settings.final and not quick:
         [card] = cards.values()  # check_final refuses a run with more than one
         methods = methods_tried(settings, card, folds.get(card, 0))
-    plan = _Plan(settings, selectors, texts, cards, folds, study_step_names, methods)
+    plan = _Plan(
+        settings=settings,
+        specs_by_arm=specs_by_arm,
+        text_settings=text_settings,
+        cards=cards,
+        folds=folds,
+        study_step_names=study_step_names,
+        methods=methods,
+    )
     steps_with_results: list[str] = []  # a look waits for these
-    for block in _blocks(settings, cards, count):
+    for block in _blocks(settings, cards, adaptation_count):
         if quick and block[0] >= QUICK_ADAPTATIONS:
             return
         for index in block:
             steps = list(_adaptation_steps(plan, index, quick))
+            # Without labels the losses are the results; with labels, the fine-tunings below are.
             steps_with_results += [step.name for step in steps if step.name.startswith("loss/")]
             yield from steps
         for index in block:
@@ -397,20 +429,23 @@ def _steps(
             tunings = list(_finetune_steps(plan, index, quick))
             steps_with_results += [step.name for step in tunings]
             yield from tunings
-            if settings.seeds.stop_early and not quick and FIRST_LOOK <= index + 1 < count:
-                yield _look_step(plan, index, count, steps_with_results)
+            is_time_to_look = FIRST_LOOK <= index + 1 < adaptation_count
+            if settings.seeds.stop_early and not quick and is_time_to_look:
+                yield _look_step(plan, index, adaptation_count, steps_with_results)
 
 
-def _study_steps(harvested: RunSettings, texts: RunSettings) -> list[Step]:
+def _study_steps(harvested: RunSettings, text_settings: RunSettings) -> list[Step]:
     """Return the steps of all studies.
+
+    Each installed study may have a function ``steps``, which plans its own from both settings.
 
     Args:
         harvested: Result of :func:`_after_harvest`.
-        texts: Result of :func:`_settings_of_texts`.
+        text_settings: Result of :func:`_settings_of_texts`.
     """
     steps: list[Step] = []
-    for _, plan_steps in load_parts("steps"):
-        steps += plan_steps(harvested, texts)
+    for _study, plan_steps in load_parts("steps"):
+        steps += plan_steps(harvested, text_settings)
     return steps
 
 
@@ -420,8 +455,9 @@ class _Plan:
 
     Attributes:
         settings: Settings of the run.
-        selectors: Specs of each arm's selector and detector.
-        texts: Settings of reading text.
+        specs_by_arm: Specs of selector and detector, by the name of each arm that selects text; the
+            detector is empty where the selector uses none.
+        text_settings: Settings of reading text.
         cards: Card of each task by its name; empty without labels.
         folds: Number of folds by card, of those that have some.
         study_step_names: Names of the steps of studies.
@@ -429,16 +465,19 @@ class _Plan:
     """
 
     settings: RunSettings
-    selectors: dict[str, tuple[str, str]]
-    texts: RunSettings
+    specs_by_arm: dict[str, tuple[str, str]]
+    text_settings: RunSettings
     cards: Mapping[str, str]
     folds: Mapping[str, int]
     study_step_names: Collection[str]
     methods: Sequence[str]
 
     def fold_of(self, index: int) -> int:
-        """Return the fold that the target text of an adaptation leaves out."""
-        return index if self.settings.task in self.folds else 0
+        """Return the fold whose texts an adaptation's target text leaves out.
+
+        It is 0 for every adaptation if the task has no folds.
+        """
+        return index if self.text_settings.task in self.folds else 0
 
     def has_own_target(self, index: int) -> bool:
         """Return whether an adaptation reads its own target text.
@@ -447,7 +486,7 @@ class _Plan:
         """
         return self.fold_of(index) == index
 
-    def models(self, arms: Sequence[Arm], index: int) -> dict[str, str]:
+    def makers(self, arms: Sequence[Arm], index: int) -> dict[str, str]:
         """Return, for the base and then each arm, the name of the step that makes its model."""
         makers = {BASE: BASE}
         for arm in arms:
@@ -464,8 +503,10 @@ def _cards_of(settings: RunSettings, harvested: RunSettings) -> dict[str, str]:
     """
     if _has_no_labels(harvested):
         return {}
-    names = {harvested.task: CARD_NAME} if settings.harvest is not None else {}
-    return cards_by_name(harvested.cards or [harvested.task], names)
+    names_of_future_cards: dict[str, str] = {}
+    if settings.harvest is not None:
+        names_of_future_cards[harvested.task] = CARD_NAME
+    return cards_by_name(harvested.cards or [harvested.task], names_of_future_cards)
 
 
 def _settings_of_texts(harvested: RunSettings) -> RunSettings:
@@ -475,36 +516,38 @@ def _settings_of_texts(harvested: RunSettings) -> RunSettings:
         harvested: Result of :func:`_after_harvest`.
     """
     values = {name: getattr(harvested, name) for name in TEXT_SETTINGS}
-    texts = replace(RunSettings(), **values)
-    selection = harvested.selection
-    cut = replace(Selection(), seed=selection.seed, language=selection.language)
-    # The texts that these cards test are left out wherever text is read. A card that tests only its
-    # published split removes nothing by itself: `hygiene.decontaminate` names such cards.
+    text_settings = replace(RunSettings(), **values)
+    selection = replace(
+        Selection(), seed=harvested.selection.seed, language=harvested.selection.language
+    )
+    # Cards with folds test a part of their labelled texts, so these are left out of every text that is
+    # read. The texts of a published test split are left out only where hygiene.decontaminate names
+    # the card.
     divided = [card for card in harvested.cards if load_card(card).is_divided]
-    return replace(texts, selection=cut, cards=divided)
+    return replace(text_settings, selection=selection, cards=divided)
 
 
 def _first_steps(
     settings: RunSettings,
     cards: Mapping[str, str],
-    count: int,
+    adaptation_count: int,
     folds: Mapping[str, int],
-    before: tuple[str, ...],
+    after: tuple[str, ...],
 ) -> Iterator[Step]:
     """Yield the steps that cost seconds and need no pool: baselines, and the probe of the base.
 
     Args:
         settings: Settings of the run.
         cards: Card of each task.
-        count: Number of adaptations or folds of a whole run.
+        adaptation_count: Number of adaptations or folds of a whole run.
         folds: Number of folds by card.
-        before: Steps that make the cards.
+        after: Steps that make the cards.
     """
     if settings.baseline_names:
         for task, card in cards.items():
-            tested_folds = count if card in folds else None
-            yield baseline_step(settings, task, card, tested_folds, before)
-    yield from base_probe_steps(settings, cards, range(count), folds, before)
+            tested_folds = adaptation_count if card in folds else None
+            yield baseline_step(settings, task, card, tested_folds, after)
+    yield from base_probe_steps(settings, cards, range(adaptation_count), folds, after)
 
 
 def _base_step(settings: RunSettings) -> Step:
@@ -516,20 +559,26 @@ def _base_step(settings: RunSettings) -> Step:
         "pretrain": settings.pretrain,
         "adapt": _base_adapt_settings(settings),
     }
-    return Step(BASE, f"{__name__}:base_model", arguments, ("texts",))
+    return Step(BASE, f"{__name__}:base_model", arguments, after=("texts",))
 
 
-def _blocks(settings: RunSettings, cards: Mapping[str, str], count: int) -> list[range]:
+def _blocks(settings: RunSettings, cards: Mapping[str, str], adaptation_count: int) -> list[range]:
     """Divide the adaptations into those that are fine-tuned together.
 
     If a task is probed, the first ones, which a quick run has, are all adapted and probed before
     any is fine-tuned: the probe answers in minutes. Else each adaptation is fine-tuned before the
     next.
+
+    Returns:
+        Ranges of indices of adaptations.
     """
     first = 1
     if any(is_probed(settings, card) for card in cards.values()):
-        first = min(count, QUICK_ADAPTATIONS)
-    return [range(first), *(range(index, index + 1) for index in range(first, count))]
+        first = min(adaptation_count, QUICK_ADAPTATIONS)
+    blocks = [range(first)]
+    for index in range(first, adaptation_count):
+        blocks.append(range(index, index + 1))
+    return blocks
 
 
 def _cards_to_tune(plan: _Plan, quick: bool) -> dict[str, str]:
@@ -552,47 +601,50 @@ def _adaptation_steps(plan: _Plan, index: int, quick: bool) -> Iterator[Step]:
         index: Index of the adaptation.
         quick: See :func:`plan_run`.
     """
-    repeat = with_seed(plan.settings, index)
-    arms = _arms_to_run(repeat, quick)
+    settings = with_seed(plan.settings, index)
+    arms = _arms_to_run(settings, quick)
     fold = plan.fold_of(index)
-    models = plan.models(arms, index)
+    makers = plan.makers(arms, index)
     if plan.has_own_target(index):
-        yield from _task_steps(repeat, plan.texts, plan.selectors, fold)
+        yield from _task_steps(settings, plan.text_settings, plan.specs_by_arm, fold)
     yield from _score_and_weigh_steps(
-        repeat, arms, plan.selectors, plan.study_step_names, index, fold
+        settings, arms, plan.specs_by_arm, plan.study_step_names, index, fold
     )
-    yield from pilot_steps(repeat, arms, plan.cards, index, fold, plan.folds)
-    yield from _adapt_steps(repeat, arms, index, fold)
+    yield from pilot_steps(settings, arms, plan.cards, index, fold, plan.folds)
+    yield from _adapt_steps(settings, arms, index, fold)
     if not plan.cards:
         # No arm has the objective auto here: pilot_steps has refused it without labels.
         for arm in arms:
             if arm.is_adapted:
                 require_saved_head(arm.adapt)
-        for arm_name, model in models.items():
-            yield from loss_steps(repeat, arm_name, OutputOf(model), index)
-    yield from probe_steps(plan.settings, plan.cards, models, index, plan.folds)
+        for arm_name, maker in makers.items():
+            yield from loss_steps(settings, arm_name, OutputOf(maker), index)
+    # Probes and searches do not use the seeds of selection and adaptation.
+    yield from probe_steps(plan.settings, plan.cards, makers, index, plan.folds)
     if index == 0:
         target, pool = held_out_folders(Path(plan.settings.out))
-        yield from retrieval_steps(plan.settings, models, {"target": target, "pool": pool})
+        yield from retrieval_steps(plan.settings, makers, {"target": target, "pool": pool})
 
 
-def _look_step(plan: _Plan, index: int, count: int, steps_with_results: Sequence[str]) -> Step:
+def _look_step(
+    plan: _Plan, index: int, adaptation_count: int, steps_with_results: Sequence[str]
+) -> Step:
     """Make the step that looks at the results so far, and may stop the run.
 
     Args:
         plan: What all adaptations have in common.
         index: Index of the newest adaptation.
-        count: Number of adaptations of the whole run.
+        adaptation_count: Number of adaptations of the whole run.
         steps_with_results: Names of the steps that make the results so far.
     """
     look = {
         "out": Path(plan.settings.out),
         "arms": _with_base(plan.settings.described_arms),
         "adaptations": index + 1,
-        "horizon": count,
+        "horizon": adaptation_count,
     }
     stage = "dana.stages.report:look_stage"
-    return Step(f"look/{index}", stage, look, tuple(steps_with_results), stops=True)
+    return Step(f"look/{index}", stage, look, after=tuple(steps_with_results), stops=True)
 
 
 def _finetune_steps(plan: _Plan, index: int, quick: bool) -> Iterator[Step]:
@@ -605,10 +657,10 @@ def _finetune_steps(plan: _Plan, index: int, quick: bool) -> Iterator[Step]:
     """
     settings = plan.settings
     seeds = settings.seeds.of_adaptation(index)
-    models = plan.models(_arms_to_run(settings, quick), index)
+    makers = plan.makers(_arms_to_run(settings, quick), index)
     for task, card in _cards_to_tune(plan, quick).items():
         folder = Path(settings.out) / "finetune" / task
-        for arm, maker in models.items():
+        for arm, maker in makers.items():
             tuning = TaskRun(
                 model=OutputOf(maker),
                 card=card,
@@ -634,12 +686,12 @@ def _candidate_steps(plan: _Plan, index: int) -> Iterator[Step]:
         return
     [card] = plan.cards.values()
     arms = _arms_to_run(settings, quick=False)
-    models = plan.models(arms, index)
+    makers = plan.makers(arms, index)
     for method in plan.methods:
         folder = Path(settings.out) / CANDIDATE / method
         for name in names_of_models(arm_of_encoder(arms)):
             candidate = TaskRun(
-                model=OutputOf(models[name]),
+                model=OutputOf(makers[name]),
                 card=card,
                 settings=settings.finetune.by_method(method),
                 out=folder / name,
@@ -657,14 +709,16 @@ def _has_no_labels(settings: RunSettings) -> bool:
 
     The arms of such a run are compared by their losses on held-out text.
     """
-    has_text_alone = bool(settings.task) and not settings.cards and settings.harvest is None
-    return has_text_alone and is_text(settings.task) and find_card(settings.task) is None
+    names_only_task = bool(settings.task) and not settings.cards and settings.harvest is None
+    if not names_only_task:
+        return False
+    return is_text(settings.task) and find_card(settings.task) is None
 
 
 def _task_steps(
     settings: RunSettings,
-    texts: RunSettings,
-    selectors: dict[str, tuple[str, str]],
+    text_settings: RunSettings,
+    specs_by_arm: dict[str, tuple[str, str]],
     fold: int,
     left_out: int | None = None,
 ) -> Iterator[Step]:
@@ -672,26 +726,28 @@ def _task_steps(
 
     Args:
         settings: Settings of the run.
-        texts: Settings of the reading of texts.
-        selectors: Specs of each arm's selector and detector.
-        fold: The fold, which names steps and folders.
-        left_out: The fold whose texts are left out, if it has another number.
+        text_settings: Settings of the reading of texts.
+        specs_by_arm: Specs of selector and detector, by the name of each arm that selects text; the
+            detector is empty where the selector uses none.
+        fold: Number in the names of steps and folders, or :data:`ALL_TEXTS`.
+        left_out: Fold whose texts are left out; None takes `fold`.
     """
-    folder = folder_of_adaptation(Path(settings.out), fold)
-    ending = suffix(fold)
     if left_out is None:
         left_out = fold
+    folder = folder_of_adaptation(Path(settings.out), fold)
+    ending = suffix(fold)
     if fold != 0:  # the step "texts" has read the target text of fold 0, or of a run without folds
-        arguments = {"settings": texts, "folder": folder / "target", "fold": left_out}
-        yield Step(f"texts{ending}", "dana.stages.texts:read_target", arguments, ("texts",))
-    if any(detector == "auto" for _, detector in selectors.values()):
-        # The share is all of the weights' settings that a ranking uses; others rank nothing anew.
+        arguments = {"settings": text_settings, "folder": folder / "target", "fold": left_out}
+        yield Step(f"texts{ending}", "dana.stages.texts:read_target", arguments, after=("texts",))
+    if any(detector == "auto" for _, detector in specs_by_arm.values()):
+        # Of the settings of the weights a ranking uses only the share, so that a change of another one
+        # does not make it rank again.
         weigh = WeighSettings(beta=settings.weigh.share)
         ranking = replace(
-            texts, selection=settings.selection, ranking=settings.ranking, weigh=weigh
+            text_settings, selection=settings.selection, ranking=settings.ranking, weigh=weigh
         )
         arguments = {"settings": ranking, "fold_folder": folder}
-        yield Step(f"rank{ending}", f"{__name__}:rank_texts", arguments, (f"texts{ending}",))
+        yield Step(f"rank{ending}", f"{__name__}:rank_texts", arguments, after=(f"texts{ending}",))
 
 
 def _base_adapt_settings(settings: RunSettings) -> AdaptSettings:
@@ -699,7 +755,7 @@ def _base_adapt_settings(settings: RunSettings) -> AdaptSettings:
 
     They are those of the head's warm-up; a base from scratch depends on none.
     """
-    adapt = without_pilot(settings.adapt)
+    adapt = before_pilot(settings.adapt)
     names = HEAD_SETTINGS if settings.model else ()
     values = {name: getattr(adapt, name) for name in names}
     return replace(AdaptSettings(), **values)
@@ -708,7 +764,7 @@ def _base_adapt_settings(settings: RunSettings) -> AdaptSettings:
 def _score_and_weigh_steps(
     settings: RunSettings,
     arms: Sequence[Arm],
-    selectors: dict[str, tuple[str, str]],
+    specs_by_arm: dict[str, tuple[str, str]],
     study_step_names: Collection[str],
     index: int,
     fold: int,
@@ -718,23 +774,24 @@ def _score_and_weigh_steps(
     Args:
         settings: Settings of the run.
         arms: The arms to run.
-        selectors: Specs of the selector and detector of every arm of the recipe. Arms with equal
-            specs share scores, named after the first of them in the recipe, even if a quick run
-            leaves it out.
+        specs_by_arm: Specs of selector and detector, by the name of each arm of the recipe that
+            selects text. Arms with equal specs share scores, named after the first of them in the
+            recipe, even if a quick run leaves it out.
         study_step_names: Names of the steps of studies; an arm that balances its budget over the
             table of one of them waits for it.
         index: Index of the adaptation.
         fold: Fold that its target text leaves out.
     """
-    owners: dict[tuple[str, str], str] = {}
-    for name, specs in selectors.items():
-        owners.setdefault(specs, name)
+    first_arm_of: dict[tuple[str, str], str] = {}
+    for name, specs in specs_by_arm.items():
+        first_arm_of.setdefault(specs, name)
     scored: set[tuple[str, str]] = set()
     for arm in arms:
         if not arm.selects:
             continue
-        specs = selectors[arm.name]
-        score_step = _score_step(settings, owners[specs], specs, index, fold)
+        specs = specs_by_arm[arm.name]
+        # An arm with the specs of an earlier one waits for that one's step, and yields none.
+        score_step = _score_step(settings, first_arm_of[specs], specs, index, fold)
         if specs not in scored:
             scored.add(specs)
             yield score_step
@@ -770,12 +827,12 @@ def _score_step(
         "allowed": settings.allow_below_chance,
         "selection": settings.selection,
     }
-    before = "rank" if detector == "auto" else "texts"
+    reading_step = "rank" if detector == "auto" else "texts"
     return Step(
         f"score/{owner}{suffix(index)}",
         "dana.stages.score:score_read",
         arguments,
-        (f"{before}{suffix(fold)}",),
+        after=(f"{reading_step}{suffix(fold)}",),
     )
 
 
@@ -804,12 +861,12 @@ def _weigh_step(
     }
     if arm.weigh and arm.weigh.balance:
         table = parse_balance(arm.weigh.balance).table
-        # A table that a study of this run makes is named here. Any other one is found by
-        # weigh_stage: in the folder of the run, or else at the path.
+        # The table of a study of this run is passed on as `groups`. weigh_stage finds any other one, in
+        # the folder of the run or at the path.
         is_made = table in study_step_names
-        is_known = is_made or part_files(out / table) or part_files(Path(table))
+        is_there = bool(part_files(out / table) or part_files(Path(table)))
         what = f"a table of groups, in {out} or at a path"
-        require(bool(is_known), "balance", arm.weigh.balance, what)
+        require(is_made or is_there, "balance", arm.weigh.balance, what)
         if is_made:
             arguments["groups"] = OutputOf(table)
     return Step(
@@ -830,18 +887,18 @@ def _adapt_steps(
         arms: The arms to run.
         index: Index of the adaptation.
         fold: Fold that its target text leaves out.
-        with_gates: Whether a step that looks at the text of each selection comes right before the
-            adaptation of the first arm that has this selection.
+        with_gates: Whether the first arm with each selection gets a gate before its adaptation: a step
+            that measures on the base what the selected text could teach it. Controls get none.
     """
-    looked_at = []
+    gated: list[tuple[Any, ...]] = []
     for arm in arms:
         if not arm.is_adapted:
             continue
         texts = _training_texts(settings, arm, index, fold)
         selection = (arm.selector, arm.detector, arm.weigh)
         takes_gate = with_gates and arm.selects and not is_control(arm.name)
-        if takes_gate and selection not in looked_at:
-            looked_at.append(selection)
+        if takes_gate and selection not in gated:
+            gated.append(selection)
             yield _gate_step(settings, arm, texts, index, fold)
         yield _adapt_step(settings, arm, texts, index, fold)
 
@@ -862,7 +919,7 @@ def _training_texts(settings: RunSettings, arm: Arm, index: int, fold: int) -> d
 def _gate_step(
     settings: RunSettings, arm: Arm, texts: Mapping[str, Any], index: int, fold: int
 ) -> Step:
-    """Make the step that looks at the text of an arm's selection.
+    """Make the step that measures, on the base, what an arm's selected text could teach it.
 
     Args:
         settings: Settings of the run.
@@ -874,7 +931,7 @@ def _gate_step(
     arguments: dict[str, Any] = {
         **texts,
         "model": OutputOf(BASE),
-        "settings": without_pilot(arm.adapt),
+        "settings": before_pilot(arm.adapt),
         "out": folder_of_adaptation(Path(settings.out), index) / "arms" / arm.name / "gate",
     }
     return _step_of_arm("gate", "dana.stages.gate:gate_stage", arguments, arm, index, fold)
@@ -903,7 +960,7 @@ def _adapt_step(
     if arm.adapt.is_auto:
         stage = "dana.stages.pilot:adapt_chosen"
         arguments["pilot"] = OutputOf(pilot_name(settings, index))
-    if without_pilot(arm.adapt).make_objective().cuts_sentences:
+    if before_pilot(arm.adapt).make_objective().cuts_sentences:
         arguments["language"] = settings.selection.language
     return _step_of_arm("adapt", stage, arguments, arm, index, fold)
 
@@ -913,12 +970,14 @@ def _step_of_arm(
 ) -> Step:
     """Make a step of an arm and adaptation, after the texts of a fold are read."""
     name = f"{verb}/{arm.name}{suffix(index)}"
-    return Step(name, stage, arguments, (f"texts{suffix(fold)}",), {"arm": arm.name})
+    after = (f"texts{suffix(fold)}",)
+    return Step(name, stage, arguments, after=after, labels={"arm": arm.name})
 
 
 def read_texts(settings: RunSettings) -> Artifact:
     """Read both texts of a run and return the pool; see :func:`dana.stages.texts.open_texts`."""
-    return open_texts(settings, selects=False)[1].artifact
+    _, pool = open_texts(settings, selects=False)
+    return pool.artifact
 
 
 def rank_texts(settings: RunSettings, fold_folder: Path) -> Artifact:
@@ -929,12 +988,12 @@ def rank_texts(settings: RunSettings, fold_folder: Path) -> Artifact:
         fold_folder: Folder with the target text, which gets the ranking.
     """
     ranking = rank_stage(
-        TargetText.open(fold_folder / "target"),
-        PoolText.open(Path(settings.out) / "pool"),
-        settings.selection,
-        settings.ranking,
-        fold_folder / RANKING,
-        settings.weigh.share,
+        target=TargetText.open(fold_folder / "target"),
+        pool=PoolText.open(Path(settings.out) / "pool"),
+        selection=settings.selection,
+        settings=settings.ranking,
+        folder=fold_folder / RANKING,
+        budget=settings.weigh.share,
     )
     log.info("%s", comparison_text(ranking.manifest))
     return ranking
@@ -963,7 +1022,9 @@ def base_model(
         trained = pretrain_stage(size, pool, target_heldout, pool_heldout, pretrain, out / "base")
         base = str(trained.path)
     else:
-        data = TrainingData(pool, None, target_heldout, pool_heldout)
+        data = TrainingData(
+            pool=pool, weights=None, target_heldout=target_heldout, pool_heldout=pool_heldout
+        )
         base = head_stage(model, data, adapt, out / "base")
     pack_stage(pool, load_own_tokenizer(base))
     return base

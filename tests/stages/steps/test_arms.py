@@ -15,7 +15,7 @@ from dana.stages.steps.run import Run
 from dana.stages.steps.step import OutputOf
 from dana.stages.weigh import WeighSettings
 from dana.train.settings import AdaptSettings
-from tests.toy_task import write_task
+from tests.toy_task import write_decoder, write_task
 
 ARMS = {
     "pool": "pool",
@@ -228,6 +228,13 @@ def test_unknown_components_are_found_before_anything_is_read(arm, says, tmp_pat
     with pytest.raises((PluginError, ConfigError), match=says):
         steps({"mine": arm}, tmp_path)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_setting_of_an_arm_that_does_not_fit_is_named(tmp_path):
+    decoder = write_decoder(tmp_path / "decoder", ["a", "b"])
+    arm = {"adapt": {"objective": f"distill:teacher={decoder}"}}
+    with pytest.raises(ConfigError, match=r"^arms\.mine: teacher=.* not a decoder"):
+        steps({"mine": arm}, tmp_path)
 
 
 def test_the_base_is_tested_on_each_selection_once_before_it_is_adapted_on_it(tmp_path):

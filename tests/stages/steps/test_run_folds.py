@@ -14,7 +14,7 @@ from dana.core.settings import load
 from dana.corpus.text import words
 from dana.stages import finetune_seed
 from dana.stages.join import join_run
-from dana.stages.run import plan_run
+from dana.stages.run import _describe_tasks, plan_run
 from dana.stages.settings import RunSettings
 from dana.stages.steps.runner import execute
 from dana.tasks.card import load_card
@@ -177,3 +177,32 @@ def test_other_cards_of_a_run_have_as_many_folds_and_their_texts_are_kept_out_to
     assert folds == [2, 2, None]
     models = [of[f"finetune/{task}/dana/2/seed-2"]["model"] for task in ("toy", "other")]
     assert models[0] == models[1]
+
+
+def test_a_card_without_folds_is_described_with_the_adaptations_that_folds_leave(
+    inputs, tmp_path, caplog
+):
+    plain = str(write_task(tmp_path / "plain"))
+
+    def described(adaptations):
+        settings = recipe(
+            inputs,
+            tmp_path / "run",
+            cards=[inputs["task"], plain],
+            seeds={"finetunings": 1, "adaptations": adaptations},
+        )
+        caplog.clear()
+        _describe_tasks(settings, quick=False)
+        return caplog.messages
+
+    with caplog.at_level("INFO"):
+        three = described(3)
+        assert any("toy" in line for line in three)
+        assert described(8) == three  # there are three folds
+        assert described(2) != three
+
+
+def test_a_harvested_task_has_no_folds_though_the_card_beside_it_has(inputs, tmp_path):
+    settings = recipe(inputs, tmp_path / "run", cards=[inputs["task"]], harvest={}, pool=[])
+    names = [step.name for step in plan_run(settings).steps]
+    assert [name for name in names if name.startswith("texts")] == ["texts"]
