@@ -248,7 +248,7 @@ def drop_near_duplicates(items: Iterable[PackageText], threshold: float) -> Iter
     """
     items = list(items)
     mask = [True] * len(items)
-    shingles = shingle_matrix(([item.text] for item in items), SHINGLE, common=len(items))
+    shingles = shingle_matrix(([item.text] for item in items), SHINGLE, most_documents=len(items))
     for row, earlier in similar_to_earlier(*shingles, threshold):
         mask[row] &= not mask[earlier]
     return compress(items, mask)

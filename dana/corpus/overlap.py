@@ -3,9 +3,11 @@
 Texts are reduced to their words (NFKC, lower case, runs of word characters), so punctuation, case
 and line ends make no difference. Every run of n words gets a 64-bit rolling hash, in one numpy pass
 over a block of texts. In the search for evaluation text, runs with equal hashes are compared byte
-by byte, so a collision of hashes never counts. In scripts without spaces (:mod:`dana.core.scripts`)
-words are characters, and here, where lengths are counted, two characters count as one word, as many
-as a word of Chinese has.
+by byte, so a collision of hashes never counts.
+
+In scripts without spaces each character is a word (:mod:`dana.core.scripts`). Lengths of n-grams and
+shingles count two such characters as one word, since a word of Chinese has about two; so they are
+counted in half words. :class:`NearDuplicates` counts each character.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,18 +29,21 @@ from dana.corpus.text import words
 from dana.corpus.units import sentences
 
 SHINGLE = 4  # words
-COMMON = 500  # shingles of more documents are ignored as boilerplate, which also bounds the work
+# A shingle of more documents is boilerplate and is ignored, which also bounds the work.
+MOST_DOCUMENTS = 500
 ROWS_AT_ONCE = 256
 MINHASH_SHINGLE = 5  # words
 PERMUTATIONS = 128  # the standard error of an estimate is at most 0.044
-# Weights in the choice of bands; a false positive costs one comparison.
+# Weights of the two errors when the bands are chosen: a false positive costs one comparison, a false
+# negative misses a duplicate.
 FALSE_POSITIVES = 0.1
 FALSE_NEGATIVES = 0.9
 SHINGLES_AT_ONCE = 4096  # a text of 10 MB would otherwise need a matrix of a gigabyte
 _BASE = 0x9E3779B97F4A7C15  # 5 mod 8, so that its powers modulo 2^64 repeat as late as they can
 _SPACE = 32
 _NEWLINE = 10
-# Of a hash: a table of 16 MB, which rejects 94 % of missing hashes if the index has a million.
+# Leading bits of a hash that index a table of 16 MB. With a million hashes in the index the table
+# rejects 94 % of those that are not in it.
 _FILTER_BITS = 24
 
 
@@ -50,7 +55,7 @@ class Overlap(NamedTuple):
         task: Name of the task.
         kind: ``ngram``, or ``sentence`` for a whole sentence (or whole text) shorter than an
             n-gram.
-        tokens: Number of words.
+        tokens: Number of words; in scripts without spaces, of characters.
         digest: Hex digest of the words joined by spaces: identifies the run without revealing it.
     """
 
@@ -108,20 +113,20 @@ class OverlapIndex:
             language: ISO 639-1 code, for the segmentation into sentences.
         """
         lines: list[str] = []
-        codes: list[int] = []
+        task_of_line: list[int] = []
         for code, task in enumerate(texts):
             distinct: dict[str, None] = {}  # a set in the order of the texts
             for text in texts[task]:
                 distinct.update(dict.fromkeys(_lines(text, ngram, sentence, language)))
             lines += distinct
-            codes += [code] * len(distinct)
+            task_of_line += [code] * len(distinct)
         block = _Block.from_lines(lines)
         runs = block.shingles(ngram, sentence)
         hashes = block.hash_runs(runs)
-        owners = np.array(codes, dtype=np.int32)[runs.rows]
-        order = np.lexsort((runs.starts, owners, hashes))
+        task_of_run = np.array(task_of_line, dtype=np.int32)[runs.rows]
+        order = np.lexsort((runs.starts, task_of_run, hashes))
         is_first = _first_of_equals(
-            block.blob, hashes[order], owners[order], runs.starts[order], runs.ends[order]
+            block.blob, hashes[order], task_of_run[order], runs.starts[order], runs.ends[order]
         )
         kept = order[is_first]
         prefixes = np.zeros(1 << _FILTER_BITS, dtype=bool)
@@ -134,7 +139,7 @@ class OverlapIndex:
             hashes=hashes[kept],
             starts=runs.starts[kept],
             sizes=(runs.ends - runs.starts).astype(np.int32)[kept],
-            codes=owners[kept],
+            codes=task_of_run[kept],
             prefixes=prefixes,
         )
 
@@ -150,14 +155,14 @@ class OverlapIndex:
         block = _Block.from_lines([words(text) for text in texts])
         # By text and task: where the run begins, and the run.
         first: dict[tuple[int, int], tuple[int, Overlap]] = {}
-        for size in block.sizes(self.sentence, self.ngram):
-            is_ngram = size == 2 * self.ngram - 1
-            kind: Literal["ngram", "sentence"] = "ngram" if is_ngram else "sentence"
-            runs = block.runs(size)
+        for half_words in block.half_word_sizes(self.sentence, self.ngram):
+            runs = block.runs(half_words)
             for number, entry in self._candidates(block.hash_runs(runs)):
                 start = int(runs.starts[number])
                 row = int(runs.rows[number])
                 run = block.blob[start : runs.ends[number]]
+                is_ngram = _count_words(run.decode()) >= self.ngram
+                kind: Literal["ngram", "sentence"] = "ngram" if is_ngram else "sentence"
                 for code in self._tasks_with(entry, run):
                     if (row, code) not in first or start < first[row, code][0]:
                         digest = blake2b(run, digest_size=16).hexdigest()
@@ -167,14 +172,14 @@ class OverlapIndex:
         return [first[key][1] for key in sorted(first)]
 
     def _candidates(self, hashes: np.ndarray) -> Iterator[tuple[int, int]]:
-        """List the positions of the hashes that the index holds, with the first entry of each."""
-        numbers = np.flatnonzero(self.prefixes[hashes >> np.uint64(64 - _FILTER_BITS)])
-        entries = np.searchsorted(self.hashes, hashes[numbers])
-        matches = np.flatnonzero(self.hashes.take(entries, mode="clip") == hashes[numbers])
-        return zip(numbers[matches].tolist(), entries[matches].tolist(), strict=True)
+        """Yield, for each hash that the index holds, its position in `hashes` and that of its first entry."""
+        positions = np.flatnonzero(self.prefixes[hashes >> np.uint64(64 - _FILTER_BITS)])
+        entries = np.searchsorted(self.hashes, hashes[positions])
+        matches = np.flatnonzero(self.hashes.take(entries, mode="clip") == hashes[positions])
+        return zip(positions[matches].tolist(), entries[matches].tolist(), strict=True)
 
     def _tasks_with(self, entry: int, run: bytes) -> Iterator[int]:
-        """Stream the tasks that have exactly these words.
+        """Yield the number of each task that has exactly these words.
 
         Args:
             entry: The first entry with the hash of the words.
@@ -189,9 +194,9 @@ class OverlapIndex:
 
 
 def _lines(text: str, ngram: int, sentence: int, language: str) -> Iterator[str]:
-    """Stream the words of a text, then those of its short sentences.
+    """Yield the words of a text, if they are long enough to count, and then those of some of its sentences.
 
-    They are the sentences that are long enough to count and too short for an n-gram.
+    These are the sentences that are long enough to count and too short for an n-gram.
     """
     text_words = words(text)
     if _count_words(text_words) >= min(ngram, sentence):
@@ -220,26 +225,26 @@ def _half_words(lines: Sequence[str]) -> np.ndarray | None:
     Returns:
         1 for a character of a script without spaces, else 2; None if all are 2.
     """
-    if not any(not line.isascii() and has_unspaced(line) for line in lines):
+    if all(line.isascii() or not has_unspaced(line) for line in lines):
         return None
     halves: list[int] = []
     for line in lines:
-        halves += [2 - begins_unspaced(word) for word in line.split()]
+        halves += [1 if begins_unspaced(word) else 2 for word in line.split()]
     return np.array(halves)
 
 
 def _first_of_equals(
-    blob: bytes, hashes: np.ndarray, owners: np.ndarray, starts: np.ndarray, ends: np.ndarray
+    blob: bytes, hashes: np.ndarray, tasks: np.ndarray, starts: np.ndarray, ends: np.ndarray
 ) -> np.ndarray:
-    """Mark the runs, sorted by hash and owner, whose words differ from those of the run before.
+    """Mark the first of each group of runs with equal task and words; runs are sorted by hash and task.
 
-    Otherwise a text that an evaluation split repeats would be compared that many times.
+    Without this, text that an evaluation split repeats would be compared as often as it is repeated.
 
     Returns:
         bool of shape (runs,).
     """
     first = np.ones(hashes.size, dtype=bool)
-    alike = (hashes[1:] == hashes[:-1]) & (owners[1:] == owners[:-1])
+    alike = (hashes[1:] == hashes[:-1]) & (tasks[1:] == tasks[:-1])
     for row in np.flatnonzero(alike) + 1:
         first[row] = blob[starts[row] : ends[row]] != blob[starts[row - 1] : ends[row - 1]]
     return first
@@ -259,13 +264,13 @@ class _Block:
 
     Attributes:
         blob: The lines.
-        words: Every word.
+        every_word: Position of every word.
         halves: Length of each word in half words, from :func:`_half_words`; None if all are 2.
         prefix: Shape (bytes + 1,), uint64, sum of byte times power over all earlier bytes.
     """
 
     blob: bytes
-    words: _Runs
+    every_word: _Runs
     halves: np.ndarray | None
     prefix: np.ndarray
 
@@ -273,61 +278,66 @@ class _Block:
     def from_lines(cls, lines: Sequence[str]) -> "_Block":
         """Create a block from lines of words joined by single spaces."""
         blob = "".join(f"{line}\n" for line in lines).encode()
-        codes = np.frombuffer(blob, dtype=np.uint8)
-        ends = np.flatnonzero(codes <= _SPACE)
+        byte_values = np.frombuffer(blob, dtype=np.uint8)
+        # Words have no byte up to the space, so these bytes are the separators.
+        ends = np.flatnonzero(byte_values <= _SPACE)
         starts = np.concatenate([[0], ends + 1])[: ends.size]
-        line_ends = codes[ends] == _NEWLINE
+        line_ends = byte_values[ends] == _NEWLINE
         rows = np.cumsum(line_ends) - line_ends
         nonempty = ends > starts  # a text without words is an empty line
         every_word = _Runs(starts[nonempty], ends[nonempty], rows[nonempty])
-        powers, _ = _powers(codes.size)
-        prefix = np.zeros(codes.size + 1, dtype=np.uint64)
-        np.cumsum(codes * powers[: codes.size], out=prefix[1:])
+        powers, _ = _powers(byte_values.size)
+        prefix = np.zeros(byte_values.size + 1, dtype=np.uint64)
+        np.cumsum(byte_values * powers[: byte_values.size], out=prefix[1:])
         return cls(blob, every_word, _half_words(lines), prefix)
 
-    def sizes(self, shortest: int, longest: int) -> list[int]:
+    def half_word_sizes(self, shortest: int, longest: int) -> list[int]:
         """Return the sizes, in half words, of runs of `shortest` to `longest` words.
 
-        They are the sizes that differ in this block. A run of n words has 2 n - 1 half words or
-        more; whole words have no other sizes than these.
+        A run of n words has 2 n - 1 or 2 n half words, as characters are rounded up to whole words.
+        Without characters every run of at least 2 n - 1 has 2 n, so the even sizes would find the
+        same runs and are left out.
         """
         step = 2 if self.halves is None else 1
         return list(range(2 * min(shortest, longest) - 1, 2 * longest, step))
 
     def runs(self, size: int) -> _Runs:
-        """Return the run from each word on that first reaches `size` half words.
+        """Return, for each word, the shortest run from it that has at least `size` half words.
 
-        Where the rest of the line has fewer, there is no run.
+        There is none where the rest of the line is shorter.
         """
-        starts, ends, rows = self.words
+        starts, ends, rows = self.every_word
         if self.halves is None:
-            last = (size + 1) // 2 - 1
-            inside = rows[last:] == rows[: max(0, rows.size - last)]
-            return _Runs(starts[: inside.size][inside], ends[last:][inside], rows[last:][inside])
-        before = np.concatenate([[0], np.cumsum(self.halves)])
-        after = np.searchsorted(before, before[:-1] + size)  # the word after the run
-        fits = np.flatnonzero(after <= rows.size)
-        last_words = after[fits] - 1
-        inside = rows[fits] == rows[last_words]
-        first_words = fits[inside]
-        return _Runs(starts[first_words], ends[last_words[inside]], rows[first_words])
+            word_count = (size + 1) // 2
+            first_words = np.arange(max(0, rows.size - word_count + 1))
+            last_words = first_words + word_count - 1
+        else:
+            halves_before = np.concatenate([[0], np.cumsum(self.halves)])
+            words_after = np.searchsorted(halves_before, halves_before[:-1] + size)
+            first_words = np.flatnonzero(words_after <= rows.size)
+            last_words = words_after[first_words] - 1
+        in_one_line = rows[first_words] == rows[last_words]
+        first_words = first_words[in_one_line]
+        last_words = last_words[in_one_line]
+        return _Runs(starts[first_words], ends[last_words], rows[first_words])
 
     def shingles(self, length: int, shortest: int) -> _Runs:
-        """Return every run of `length` words within a line, and whole shorter lines.
+        """Return every run of `length` words within a line, and every shorter line as a whole.
 
-        Such a line has `shortest` to `length` - 1 words.
+        Lines of fewer than `shortest` words are left out.
         """
-        line_sizes = np.zeros(int(self.words.rows.max(initial=-1)) + 1, dtype=np.int64)
-        halves = 2 if self.halves is None else self.halves
-        np.add.at(line_sizes, self.words.rows, halves)
-        *fewer_sizes, size = self.sizes(shortest, length)
-        parts = [self.runs(size)]
-        for fewer in fewer_sizes:
-            runs = self.runs(fewer)
-            size_of_line = fewer
+        word_sizes = self.halves
+        if word_sizes is None:
+            word_sizes = np.full(self.every_word.rows.size, 2)
+        line_sizes = np.bincount(self.every_word.rows, weights=word_sizes)
+        *sizes_of_short_lines, full_size = self.half_word_sizes(shortest, length)
+        parts = [self.runs(full_size)]
+        for size in sizes_of_short_lines:
+            runs = self.runs(size)
+            line_size = size
             if self.halves is None:
-                size_of_line = fewer + 1  # n words are 2 n half words
-            is_whole = line_sizes[runs.rows] == size_of_line
+                line_size = size + 1  # `size` is 2 n - 1, but a line of n words has 2 n half words
+            is_whole = line_sizes[runs.rows] == line_size
             parts.append(_Runs(runs.starts[is_whole], runs.ends[is_whole], runs.rows[is_whole]))
         return _Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
@@ -343,12 +353,20 @@ class _Block:
 
 
 def _powers(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Compute at least `size` powers of the base and of its inverse, modulo 2^64."""
+    """Return the powers 0, 1, ... of the base and of its inverse modulo 2^64.
+
+    Returns:
+        Two uint64 arrays of at least `size`.
+    """
     return _power_tables(1 << max(0, size - 1).bit_length())
 
 
 @lru_cache(maxsize=1)
 def _power_tables(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the tables of :func:`_powers`.
+
+    Sizes are powers of two, so that one table serves many blocks.
+    """
     tables = []
     for base in (_BASE, pow(_BASE, -1, 1 << 64)):
         factors = np.full(size, base, dtype=np.uint64)
@@ -358,7 +376,7 @@ def _power_tables(size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def shingle_matrix(
-    documents: Iterable[Sequence[str]], length: int = SHINGLE, common: int = COMMON
+    documents: Iterable[Sequence[str]], length: int = SHINGLE, most_documents: int = MOST_DOCUMENTS
 ) -> tuple[csr_array, np.ndarray]:
     """Build the incidence matrix of documents and shingles, runs of words. O(words).
 
@@ -367,11 +385,11 @@ def shingle_matrix(
     Args:
         documents: Each a list of texts; no shingle spans two texts.
         length: Words of a shingle.
-        common: Shingles of more documents are left out.
+        most_documents: Shingles of more documents are left out.
 
     Returns:
-        Ones at (document, distinct shingle), without the common shingles; and the number of
-        distinct shingles of each document, common ones included, int64 of shape (documents,).
+        Ones at (document, distinct shingle), without those that are left out; and the number of
+        distinct shingles of each document, with them, int64 of shape (documents,).
     """
     hashes = [np.empty(0, np.uint64)]
     rows = [np.empty(0, np.int64)]
@@ -386,10 +404,11 @@ def shingle_matrix(
         count += len(batch)
     distinct, columns = np.unique(np.concatenate(hashes), return_inverse=True)
     indices = (np.concatenate(rows), columns)
+    # Without any shingle there is one empty column, which `rare` leaves out again.
     matrix = csr_array((np.ones(columns.size), indices), shape=(count, max(1, distinct.size)))
     matrix.data[:] = 1  # repeats within a document were summed
     frequency = np.bincount(matrix.indices, minlength=matrix.shape[1])
-    rare = np.flatnonzero((frequency > 0) & (frequency <= common))
+    rare = np.flatnonzero((frequency > 0) & (frequency <= most_documents))
     return csr_array(matrix[:, rare]), np.diff(matrix.indptr).astype(np.int64)
 
 
@@ -398,7 +417,7 @@ def similar_to_earlier(
 ) -> Iterator[tuple[int, int]]:
     """Find pairs of similar documents by the Jaccard index of their shingles.
 
-    Common shingles count as not in common, so an index is never too high.
+    Shingles that are left out of the matrix do not count as shared, so an index is never too high.
 
     Args:
         matrix: Incidence matrix from :func:`shingle_matrix`.
@@ -410,16 +429,20 @@ def similar_to_earlier(
     """
     for start in range(0, sizes.size, ROWS_AT_ONCE):
         end = min(start + ROWS_AT_ONCE, sizes.size)
-        common = coo_array(matrix[start:end] @ matrix[:end].T)
-        row = common.coords[0] + start
-        earlier = common.coords[1]
-        jaccard = common.data / (sizes[row] + sizes[earlier] - common.data)
+        shared = coo_array(matrix[start:end] @ matrix[:end].T)
+        row = shared.coords[0] + start
+        earlier = shared.coords[1]
+        jaccard = shared.data / (sizes[row] + sizes[earlier] - shared.data)
         similar = (earlier < row) & (jaccard >= threshold)
         yield from sorted(zip(row[similar].tolist(), earlier[similar].tolist(), strict=True))
 
 
 def repeats_earlier(matrix: csr_array, sizes: np.ndarray, threshold: float) -> np.ndarray:
-    """Mark documents similar to any earlier one, itself a repeat or not; bool, (documents,)."""
+    """Mark the documents that resemble an earlier one, even if that one is marked.
+
+    Returns:
+        bool of shape (documents,).
+    """
     repeats = np.zeros(sizes.size, dtype=bool)
     rows = [row for row, _ in similar_to_earlier(matrix, sizes, threshold)]
     repeats[rows] = True
@@ -460,8 +483,8 @@ class NearDuplicates:
         """Create an empty index.
 
         Args:
-            threshold: Smallest estimated Jaccard index of the sets of five successive words of near
-                duplicates.
+            threshold: Two texts are near duplicates if the estimated Jaccard index of their sets of
+                runs of five words is at least this.
 
         Raises:
             ConfigError: See :func:`check_near_duplicates`.
@@ -478,10 +501,10 @@ class NearDuplicates:
         self._signatures: list[np.ndarray] = []
 
     def add(self, name: str, text: str) -> str | None:
-        """Return the name of the first near duplicate of a text.
+        """Add a text to the index, unless it has no words or a near duplicate is there. O(characters).
 
-        If there is none, add the text and return None. A text without words has no near duplicate.
-        O(characters).
+        Returns:
+            Name of the near duplicate that was added first; None if there is none.
         """
         line = words(text)
         if not line:

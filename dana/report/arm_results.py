@@ -30,10 +30,11 @@ BASELINE_TITLES = {
     "tfidf": "TF-IDF",
     "vectors": "sentence vectors",
 }
-OF_PHASE = ("learning_rate", "mask_rate", "schedule")  # what a phase may change beside its text
-LONGEST = 24  # characters of a setting's value in a message
-IN_RESULT = ("task", "preset", "settings")  # prefixes that messages omit
+PHASE_KEYS = ("learning_rate", "mask_rate", "schedule")  # what a phase may change beside its text
+LONGEST_VALUE = 24  # characters of a setting's value in a message
+OMITTED_PREFIXES = ("task", "preset", "settings")  # prefixes that messages omit
 
+# The weights of a model: name and digest of each file, or ("name", NAME) of a Hub model.
 Weights = frozenset[tuple[str, str]]
 
 
@@ -58,7 +59,8 @@ class Lineage:
     def roots_differ(self, other: "Lineage") -> bool:
         """Return whether the roots certainly differ.
 
-        A Hub name and a folder may be the same model, so only roots of the same files are compared.
+        A Hub name and a folder may be the same model, so roots are compared only if their files have
+        the same names.
         """
         files = {name for name, _ in self.root}
         other_files = {name for name, _ in other.root}
@@ -72,9 +74,9 @@ class Predictions:
     Attributes:
         ids: Example ids of shape (examples,).
         labels: Labels of shape (examples,): class numbers, or another value of the kind.
-        predicted: Predicted labels of shape (models, examples): seeds in ascending order, or with
-            folds one model per fine-tuning of a fold, each example answered by the model of its own
-            fold.
+        predicted: Predicted labels of shape (models, examples). Without folds, row i has the
+            predictions of seed i. With folds, row i has, for each example, the prediction of
+            fine-tuning i of the example's fold.
         kind: Kind of label.
         folds: Fold of each example; None if every model was tested on all of them.
     """
@@ -117,8 +119,9 @@ class ArmResult:
         adaptations: Number of adaptations, or folds, among which the seeds are divided evenly and
             in order.
         is_baseline: True for a simple model without adaptation and seeds (``baselines/TASK``).
-        warnings: What of the task's data makes the scores mean less than they seem.
-        horizon: Adaptations planned of a run that may stop early; 0 of others.
+        warnings: Reasons in the task's data why the scores say less than they seem to.
+        horizon: Number of adaptations planned in a run that may stop early; 0 in any other run. The
+            reader of the run sets it.
     """
 
     task: str
@@ -141,7 +144,9 @@ class ArmResult:
         return list(self.scores)
 
     def on_texts(self, ids: np.ndarray) -> "ArmResult":
-        """Return the result on those of its test texts that have one of some ids.
+        """Return the result with the predictions on the test texts of some ids only.
+
+        ``scores`` and ``collapsed_seeds`` stay those of all texts.
 
         Args:
             ids: Ids of texts; those that were not tested are left out.
@@ -161,13 +166,17 @@ class ArmResult:
 
         With folds, the score is that of the predictions of all folds pooled.
         """
-        units = self.adaptations if self.adaptations > 1 else len(self.influences)
+        units = self.adaptations
+        if units == 1:  # then each fine-tuning is a unit
+            units = len(self.influences)
+        # With folds the folds are the units, and this number is not used.
         return two_level(self.influences, units, self.predictions.folds)
 
     def on_folds_of(self, other: "ArmResult") -> "ArmResult":
-        """Return the result on the texts of the folds that another was tested on.
+        """Return the result with the predictions on the texts of the folds that another was tested on.
 
-        If one of the two has no folds, it is this result.
+        ``scores`` and ``collapsed_seeds`` stay those of all texts. If one of the two has no folds, it
+        is this result.
         """
         folds = self.predictions.folds
         other_folds = other.predictions.folds
@@ -194,7 +203,7 @@ class ArmResult:
             reasons += self._unlike_lineage(other)
         reasons += _differences(self._measure(), other._measure())
         if not other.is_baseline and self.seeds != other.seeds:
-            reasons.append(f"seeds {_some(self.seeds)} against {_some(other.seeds)}")
+            reasons.append(f"seeds {_brief(self.seeds)} against {_brief(other.seeds)}")
         return reasons + self._unlike_test(other)
 
     def _measure(self) -> dict[str, Any]:
@@ -202,7 +211,7 @@ class ArmResult:
         return {"metric": self.metric, "direction": self.direction}
 
     def _unlike_lineage(self, other: "ArmResult") -> list[str]:
-        """List certain differences of origin.
+        """List the differences of origin that are sure.
 
         The origin of a model that was adapted outside the run is unknown.
         """
@@ -215,6 +224,8 @@ class ArmResult:
             their_settings = dict(flatten(_beside_text(theirs.settings or {})))
             differences = _differences(our_settings, their_settings)
             reasons = [f"adapted with {difference}" for difference in differences]
+        # From different models the settings of the last adaptation may differ, but not the amount of
+        # text from the root on.
         elif ours.tokens and theirs.tokens and ours.tokens != theirs.tokens:
             reasons = [f"adapted on {ours.tokens:,} tokens in all against {theirs.tokens:,}"]
         if ours.parent and theirs.parent and self.adaptations != other.adaptations:
@@ -244,14 +255,16 @@ class ArmResult:
 
 
 def _beside_text(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of an adaptation that do not follow from its text.
+    """Return the settings of an adaptation without the shares of text of its phases.
 
-    Of phases, these are only the keys of :data:`OF_PHASE`, and only if a phase sets one.
+    Of each phase only :data:`PHASE_KEYS` are left, and ``phases`` is None if no phase sets any of
+    these.
     """
     phases = []
     for phase in settings.get("phases") or ():
-        phases.append({key: phase.get(key) for key in OF_PHASE})
-    has_own = any(value is not None for phase in phases for value in phase.values())
+        phases.append({key: phase.get(key) for key in PHASE_KEYS})
+    own_values = [value for phase in phases for value in phase.values()]
+    has_own = any(value is not None for value in own_values)
     return {**settings, "phases": phases if has_own else None}
 
 
@@ -272,19 +285,19 @@ def _differences(settings: dict[str, Any], other_settings: dict[str, Any]) -> li
 
 
 def _difference(name: str, value: Any, other: Any) -> str:
-    """Describe a setting that differs, without values if they are long."""
+    """Describe a setting that differs, without values if one is long or the setting is of the data."""
     prefix, _, rest = name.partition(".")
-    if prefix in IN_RESULT and rest:
+    if prefix in OMITTED_PREFIXES and rest:
         name = rest
     text = _in_words(value)
     other_text = _in_words(other)
-    if name.startswith("data.") or max(len(text), len(other_text)) > LONGEST:
+    if name.startswith("data.") or max(len(text), len(other_text)) > LONGEST_VALUE:
         return f"{name.removeprefix('data.')} differs"
     return f"{name} {text} against {other_text}"
 
 
 def _in_words(value: Any) -> str:
-    """Format a setting as it is typed, and a list or dictionary without brackets."""
+    """Format a setting for a message: None as "not recorded", lists and dictionaries without brackets."""
     if value is None:
         return "not recorded"
     if isinstance(value, dict | list):
@@ -292,16 +305,23 @@ def _in_words(value: Any) -> str:
     return str(value)
 
 
-def _some(seeds: Sequence[int]) -> str:
-    """Format seeds briefly: "0 to 7" or "1, 4, 9"."""
+def _brief(seeds: Sequence[int]) -> str:
+    """Format seeds briefly: "0 to 7", "1, 4, 9", or the first five, the last and their number."""
     if len(seeds) > 2 and seeds[-1] - seeds[0] == len(seeds) - 1:
         return f"{seeds[0]} to {seeds[-1]}"
-    first = ", ".join(map(str, seeds[:6]))
-    return f"{first} …" if len(seeds) > 6 else first
+    if len(seeds) <= 6:
+        return ", ".join(map(str, seeds))
+    first = ", ".join(map(str, seeds[:5]))
+    return f"{first} … {seeds[-1]} ({len(seeds)} in all)"
 
 
 def weight_digests(identity: Any) -> Weights:
-    """Return the digests of the weight files in a model's identity; of a Hub model, its name."""
+    """Return the weights of a model.
+
+    Args:
+        identity: Name and digest of each file of a model, or ``name`` and ``commit`` of a Hub model;
+            anything else gives an empty set.
+    """
     if not isinstance(identity, dict):
         return frozenset()
     digests = set()
@@ -318,8 +338,11 @@ def output_weights(manifest: dict[str, Any]) -> Weights:
     return weight_digests(manifest.get("weight_digests"))
 
 
-def lineages_of(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Lineage]:
-    """Map the weights of every model that a run adapted to its lineage."""
+def lineages_by_weights(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Lineage]:
+    """Map the weights of every model that a run adapted to the parent and the settings of its adaptation.
+
+    :func:`trace` adds root and tokens.
+    """
     lineages: dict[Weights, Lineage] = {}
     for manifest in manifests:
         depends_on = manifest.get("depends_on")
@@ -337,11 +360,17 @@ def lineages_of(manifests: Iterable[dict[str, Any]]) -> dict[Weights, Lineage]:
 
 
 def trace(identity: Any, lineages: dict[Weights, Lineage]) -> Lineage:
-    """Trace a model back to the model that the run started from."""
+    """Trace a model back to the model that the run started from.
+
+    Args:
+        identity: See :func:`weight_digests`.
+        lineages: Result of :func:`lineages_by_weights`.
+    """
     digests = weight_digests(identity)
     root = digests
     ancestors = set()
     tokens = 0
+    # A model that was adapted from itself, or from its own descendant, would never end.
     while root in lineages and root not in ancestors:
         ancestors.add(root)
         lineage = lineages[root]
@@ -368,12 +397,15 @@ def read_arm_result(
     with reading(file):
         rows = sorted(metrics["seeds"], key=lambda row: row["seed"])
         scores = {row["seed"]: float(row["score"]) for row in rows}
-        units = {row["seed"]: row.get("adaptation", 0) for row in rows}
+        adaptation_of_seed = {row["seed"]: row.get("adaptation", 0) for row in rows}
         depends_on = manifest["depends_on"]
         card = depends_on.get("task")
         if isinstance(card, dict) and card.get("labels"):
+            # Older metrics do not name their labels, which the card does.
             metrics = {"labels": card["labels"], **metrics}
-        predictions, collapses = _predictions(file.parent / PREDICTIONS, scores, units, metrics)
+        predictions, collapses = _predictions(
+            file.parent / PREDICTIONS, scores, adaptation_of_seed, metrics
+        )
         return ArmResult(
             task=str(metrics["task"]),
             arm=arm,
@@ -384,7 +416,7 @@ def read_arm_result(
             settings=_deciding_settings(manifest),
             predictions=predictions,
             lineage=trace(depends_on.get("model"), lineages or {}),
-            adaptations=len(set(units.values())),
+            adaptations=len(set(adaptation_of_seed.values())),
             warnings=tuple(data_warnings(metrics)),
         )
 
@@ -413,7 +445,7 @@ def read_baseline(file: Path) -> ArmResult:
         predictions = Predictions(
             ids=table["id"].to_numpy(),
             labels=kind.labels_from(table["label"]),
-            predicted=kind.labels_from(table["prediction"])[None],
+            predicted=kind.labels_from(table["prediction"])[np.newaxis],  # of one model
             kind=kind,
             folds=table["adaptation"].to_numpy() if metrics["folds"] else None,
         )
@@ -431,48 +463,56 @@ def read_baseline(file: Path) -> ArmResult:
 
 
 def _predictions(
-    file: Path, scores: dict[int, float], units: dict[int, int], metrics: dict[str, Any]
+    file: Path,
+    scores: dict[int, float],
+    adaptation_of_seed: dict[int, int],
+    metrics: dict[str, Any],
 ) -> tuple[Predictions, frozenset[int]]:
     """Read the predictions, and check that they give the scores of the metrics.
 
     Args:
         file: Parquet file.
         scores: Score by seed.
-        units: Adaptation or fold by seed.
-        metrics: Content of ``metrics.json``.
+        adaptation_of_seed: Adaptation or fold by seed.
+        metrics: Content of ``metrics.json``, with the labels of the card where it has none.
 
     Returns:
         The predictions, and the seeds whose model collapsed.
+
+    Raises:
+        ArtifactError: If they give other scores, or seeds have other texts.
     """
     table = read_columns(file, ("seed", "id", "label", "prediction"))
     metric = metrics["metric"]
     has_folds = bool(metrics.get("folds"))
-    model_of = _model_rows(scores, units if has_folds else None)
+    row_of_seed = _model_rows(scores, adaptation_of_seed if has_folds else None)
     with reading(file):
         kind = _kind(file, metrics)
-        models = np.array([model_of[seed] for seed in table["seed"].to_pylist()])
-        order = np.lexsort((table["id"].to_numpy(), models))
-        shape = (len(set(model_of.values())), -1)
+        rows = np.array([row_of_seed[seed] for seed in table["seed"].to_pylist()])
+        order = np.lexsort((table["id"].to_numpy(), rows))
+        shape = (len(set(row_of_seed.values())), -1)
         seeds = table["seed"].to_numpy()[order].reshape(shape)
         ids = table["id"].to_numpy()[order].reshape(shape)
         labels = kind.labels_from(table["label"])[order].reshape(shape)
         predicted = kind.labels_from(table["prediction"])[order].reshape(shape)
+        is_alike = (ids == ids[0]).all() and (labels == labels[0]).all()
         # Predictions and labels of each seed on the texts that it was tested on.
         tested = {}
-        for seed, model in model_of.items():
-            is_tested = seeds[model] == seed
-            tested[seed] = (predicted[model][is_tested], labels[0][is_tested])
-        again = [kind.score(answers, actual, metric) for answers, actual in tested.values()]
-    is_alike = (ids == ids[0]).all() and (labels == labels[0]).all()
+        for seed, row in row_of_seed.items():
+            is_tested = seeds[row] == seed
+            tested[seed] = (predicted[row][is_tested], labels[row][is_tested])
+        recomputed = [kind.score(answers, actual, metric) for answers, actual in tested.values()]
     recorded = [scores[seed] for seed in tested]
-    if not (is_alike and np.allclose(again, recorded, rtol=1e-6, atol=1e-6)):
+    if not (is_alike and np.allclose(recomputed, recorded, rtol=1e-6, atol=1e-6)):
         mismatch = f"seeds, test examples or {metric} differ from those of {RESULTS}"
         raise ArtifactError(f"{file}: {mismatch}; run dana finetune again to rebuild {file.parent}")
     collapses = set()
     for seed, (answers, actual) in tested.items():
         if kind.is_collapsed(answers, actual, metric):
             collapses.add(seed)
-    folds = np.vectorize(units.get)(seeds[0]) if has_folds else None
+    folds = None
+    if has_folds:  # in every row the seed of an example tells its fold
+        folds = np.array([adaptation_of_seed[seed] for seed in seeds[0].tolist()])
     return Predictions(ids[0], labels[0], predicted, kind, folds), frozenset(collapses)
 
 
@@ -498,7 +538,8 @@ def _kind(file: Path, metrics: dict[str, Any]) -> Kind:
     """Return the kind of label, which the metrics name or the predictions show."""
     if "kind" in metrics:
         return find_kind(metrics["kind"])(tuple(metrics.get("labels", ())))
-    # Metrics of single-label classification name neither kind nor labels.
+    # Metrics without a kind are of single-label classification; their labels come from the card, if it
+    # names them.
     count = len(read_columns(file, ("probabilities",))["probabilities"][0])
     labels = metrics.get("labels", ())
     if len(labels) == count:

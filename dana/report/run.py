@@ -19,7 +19,7 @@ from dana.core.errors import ArtifactError, DanaError, NothingToReport, nearest_
 from dana.core.schemas import HELD_OUT_TARGET, NESTED, SCORES, WEIGHTS, part_files, read_table
 from dana.report.arm_results import (
     ArmResult,
-    lineages_of,
+    lineages_by_weights,
     output_weights,
     read_arm_result,
     read_baseline,
@@ -568,7 +568,7 @@ def read_arm_results(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[Arm
     text, which tells what is forgotten, comes after those for what is learnt.
     """
     results: dict[tuple[str, str], tuple[Path, ArmResult]] = {}
-    lineages = lineages_of(stages.values())
+    lineages = lineages_by_weights(stages.values())
     for file in sorted(path.glob("finetune/**/metrics.json")):
         folders = file.parent.relative_to(path / "finetune").parts
         if any(folder.startswith(".") for folder in folders):  # still being written

@@ -1,4 +1,4 @@
-"""Make training examples of documents: their selected sentences, of which every epoch reads some pieces.
+"""Make one training example of each document: its selected sentences, of which every epoch reads some pieces.
 
 A piece is a sentence, or a run of neighbouring ones. Which pieces an epoch reads is a pure function
 of (seed, epoch, document id), so it does not depend on ranks, workers or the order of the
@@ -8,8 +8,9 @@ documents.
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from dana.train.tokens import DocumentSpan
 
 log = get_logger(__name__)
 
-FEWEST_SENTENCES = 4  # of a document that is an example
+FEWEST_SENTENCES = 4  # a document with fewer is no example
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,10 @@ class PieceBatch(Batch):
 
     Attributes:
         owners: int64 of shape (pieces,), ascending: index of each piece's document in the step.
-        numbers: int64 of shape (pieces,), position p of its first sentence in the document, from 0.
-        totals: int64 of shape (pieces,), sentences n of the whole document.
-        source: The documents that the step is of.
-        indices: int64 of shape (documents,), which of them.
+        numbers: int64 of shape (pieces,), position of its first sentence in the document, from 0.
+        totals: int64 of shape (pieces,), number of sentences of the whole document.
+        source: All documents of the training.
+        indices: int64 of shape (documents,), index in `source` of each document of the step.
     """
 
     owners: np.ndarray
@@ -71,16 +72,24 @@ class PieceBatch(Batch):
             order: Shape (texts, pieces a text), the pieces of each text in the order of reading.
 
         Returns:
-            The texts; each has the mean weight of its pieces, and the id of that which comes first
-            in the step, whatever the order of reading.
+            The texts. Each has the mean weight of its pieces, and the id of the piece that stands
+            first in the step, even if another is read first.
         """
+        pieces_a_text = order.shape[1]
         pieces = order.ravel()
         sizes = np.diff(self.offsets)[pieces]
         ends = np.cumsum(sizes)
-        shifts = self.offsets[:-1][pieces] - (ends - sizes)
-        tokens = self.tokens[np.arange(ends[-1]) + np.repeat(shifts, sizes)]
-        offsets = np.append(0, ends[order.shape[1] - 1 :: order.shape[1]])
-        return Batch(tokens, offsets, self.ids[order.min(1)], self.weights[order].mean(1))
+        # How far each token of a piece stands in this step behind its place in the result.
+        shifts = self.offsets[pieces] - (ends - sizes)
+        positions = np.arange(ends[-1]) + np.repeat(shifts, sizes)
+        text_ends = ends[pieces_a_text - 1 :: pieces_a_text]
+        earliest_pieces = order.min(axis=1)
+        return Batch(
+            tokens=self.tokens[positions],
+            offsets=np.append(0, text_ends),
+            ids=self.ids[earliest_pieces],
+            weights=self.weights[order].mean(axis=1),
+        )
 
     def text(self) -> tuple[np.ndarray, np.ndarray]:
         """Copy all selected sentences of the documents, end to end, without special tokens.
@@ -98,13 +107,13 @@ class Pieces:
 
     Attributes:
         owners: int64 of shape (pieces,), ascending: index of the document among those asked for.
-        firsts: int64 of shape (pieces,), row of the piece's first sentence.
-        lasts: int64 of shape (pieces,), row of its last.
+        first_rows: int64 of shape (pieces,), row of the piece's first sentence.
+        last_rows: int64 of shape (pieces,), row of its last.
     """
 
     owners: np.ndarray
-    firsts: np.ndarray
-    lasts: np.ndarray
+    first_rows: np.ndarray
+    last_rows: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -115,40 +124,56 @@ class SentenceTable:
         owners: int64 of shape (sentences,), ascending: index of the document among those asked for.
         rows: int64 of shape (sentences,), row in the documents' table of sentences.
         numbers: int64 of shape (sentences,), position in the whole document, from 0.
-        firsts: int64 of shape (documents,), position of each document's first sentence here.
+        offsets: int64 of shape (documents,), position of each document's first sentence here.
         counts: int64 of shape (documents,), its number of sentences.
     """
 
     owners: np.ndarray
     rows: np.ndarray
     numbers: np.ndarray
-    firsts: np.ndarray
+    offsets: np.ndarray
     counts: np.ndarray
 
     def followed(self) -> np.ndarray:
-        """Return the indices of the sentences whose next sentence is selected, too: it is the next in the table."""
+        """Return the indices of the sentences that the next row follows directly in their document."""
         is_next = (np.diff(self.numbers) == 1) & (np.diff(self.owners) == 0)
         return np.flatnonzero(is_next)
 
     def counts_of(self, candidates: np.ndarray) -> np.ndarray:
-        """Count the candidates, indices of sentences, of each document."""
+        """Count how many of the given sentences (indices in this table) each document has.
+
+        Returns:
+            int64 of shape (documents,).
+        """
         return np.bincount(self.owners[candidates], minlength=self.counts.size)
 
     def one_of_each(self, candidates: np.ndarray, draws: np.ndarray) -> np.ndarray:
         """Choose one of the candidates of each document.
 
         Args:
-            candidates: Indices of sentences, ascending; at least one of each document.
+            candidates: Indices of sentences, ascending, so that those of a document stand together;
+                at least one of each document.
             draws: float64 of shape (documents,), in [0, 1).
+
+        Returns:
+            int64 of shape (documents,), index of the chosen sentence.
         """
         counts = self.counts_of(candidates)
-        firsts = np.cumsum(counts) - counts
-        chosen: np.ndarray = candidates[firsts + (draws * counts).astype(np.int64)]
+        offsets = np.cumsum(counts) - counts
+        chosen: np.ndarray = candidates[offsets + (draws * counts).astype(np.int64)]
         return chosen
 
 
 class Draw(ABC):
-    """Decides which pieces of a document an epoch reads. A frozen dataclass, pure."""
+    """Decides which pieces of a document an epoch reads.
+
+    Subclasses are frozen dataclasses, and draw the same for the same arguments.
+
+    Attributes:
+        noun: What a piece is, in the plural, for messages.
+    """
+
+    noun: ClassVar[str] = "sentences"
 
     @abstractmethod
     def pieces(self, documents: "Documents", indices: np.ndarray, epochs: np.ndarray) -> Pieces:
@@ -164,6 +189,14 @@ class Draw(ABC):
     def fits(self, documents: "Documents") -> np.ndarray:
         """Return a mask of the documents that have enough selected sentences to draw from."""
 
+    def all_pieces(self, documents: "Documents") -> Pieces:
+        """Return every piece that an epoch may read, so that those that are cut can be counted.
+
+        By default each selected sentence is one.
+        """
+        table = documents.sentences_of(np.arange(len(documents)))
+        return Pieces(table.owners, table.rows, table.rows)
+
 
 @dataclass(frozen=True)
 class DrawSentences(Draw):
@@ -171,7 +204,7 @@ class DrawSentences(Draw):
 
     Attributes:
         seed: Draws of two seeds are independent.
-        count: Sentences of each document, or as many as it has; None takes all.
+        count: Number of sentences to draw from each document, or all if it has fewer; None draws all.
     """
 
     seed: int
@@ -181,11 +214,13 @@ class DrawSentences(Draw):
         table = documents.sentences_of(indices)
         if self.count is None:
             return Pieces(table.owners, table.rows, table.rows)
-        keys = epoch_keys(documents.ids[indices], epochs)[table.owners]
-        keys = unit_keys_of(keys, documents.numbers[table.rows])
+        document_keys = epoch_keys(documents.ids[indices], epochs)
+        keys = unit_keys_of(document_keys[table.owners], documents.numbers[table.rows])
         draws = hash_uniform(derive_seed(self.seed, "sentences"), keys)
+        # The order keeps each document's sentences in its own stretch of the table, so the owners are
+        # the same before and after it.
         order = np.lexsort((draws, table.owners))
-        rank_in_document = np.arange(order.size) - table.firsts[table.owners]
+        rank_in_document = np.arange(order.size) - table.offsets[table.owners]
         drawn = np.sort(order[rank_in_document < self.count])
         return Pieces(table.owners[drawn], table.rows[drawn], table.rows[drawn])
 
@@ -193,63 +228,86 @@ class DrawSentences(Draw):
         return np.diff(documents.firsts) >= 1
 
 
+class _CropCandidates(NamedTuple):
+    """The pieces that a crop may be; each is two neighbouring sentences. int64 of shape (candidates,).
+
+    Attributes:
+        starts: Index of the piece's first sentence in the table.
+        overlapping: Number of pieces that overlap it, itself included.
+        disjoint: Number of pieces of its document that do not.
+        overlaps_before: 1 if the candidate before overlaps it, else 0.
+    """
+
+    starts: np.ndarray
+    overlapping: np.ndarray
+    disjoint: np.ndarray
+    overlaps_before: np.ndarray
+
+
 @dataclass(frozen=True)
 class DrawCrops(Draw):
     """Draw two disjoint pieces of two neighbouring sentences each, in random order.
 
-    The first is drawn among the pieces that another one is disjoint from, the second among these
-    others.
+    The first is drawn among the pieces that leave room for a disjoint one, the second among the
+    pieces that are disjoint from the first.
 
     Attributes:
         seed: Draws of two seeds are independent.
     """
 
     seed: int
+    noun: ClassVar[str] = "pairs of neighbouring sentences"
 
     def pieces(self, documents: "Documents", indices: np.ndarray, epochs: np.ndarray) -> Pieces:
         table = documents.sentences_of(indices)
-        starts, near, before = self._starts(table)
-        owners = table.owners[starts]
-        counts = table.counts_of(starts)
-        firsts = np.cumsum(counts) - counts
-        index_in_document = np.arange(starts.size) - firsts[owners]
-        others = counts[owners] - near
-        eligible = starts[others > 0]
+        candidates = self._candidates(table)
+        counts = table.counts_of(candidates.starts)
+        offsets = np.cumsum(counts) - counts
+        index_in_document = np.arange(candidates.starts.size)
+        index_in_document -= offsets[table.owners[candidates.starts]]
+        eligible = candidates.starts[candidates.disjoint > 0]
 
         keys = epoch_keys(documents.ids[indices], epochs)
         first_draws = hash_uniform(derive_seed(self.seed, "crops", "first"), keys)
-        first = np.searchsorted(starts, table.one_of_each(eligible, first_draws))
+        first_starts = table.one_of_each(eligible, first_draws)
+        first = np.searchsorted(candidates.starts, first_starts)  # index among the candidates
         second_draws = hash_uniform(derive_seed(self.seed, "crops", "second"), keys)
-        second_index = (second_draws * others[first]).astype(np.int64)
+        second_index = (second_draws * candidates.disjoint[first]).astype(np.int64)
         # Skip the first piece, and those that overlap it.
-        is_after = second_index >= index_in_document[first] - before[first]
-        second_index = second_index + np.where(is_after, near[first], 0)
-        second = firsts + second_index
-        rows = table.rows[starts[np.stack([first, second], axis=1).ravel()]]
+        first_overlapping = index_in_document[first] - candidates.overlaps_before[first]
+        is_after = second_index >= first_overlapping
+        second_index = second_index + np.where(is_after, candidates.overlapping[first], 0)
+        second = offsets + second_index
+        drawn = np.stack([first, second], axis=1).ravel()
+        rows = table.rows[candidates.starts[drawn]]
         return Pieces(np.repeat(np.arange(indices.size), 2), rows, rows + 1)
 
     def fits(self, documents: "Documents") -> np.ndarray:
         table = documents.sentences_of(np.arange(len(documents)))
-        starts, near, _ = self._starts(table)
-        owners = table.owners[starts]
-        counts = table.counts_of(starts)
-        has_other = np.zeros(len(documents), dtype=bool)
-        has_other[owners[counts[owners] > near]] = True
-        return has_other
+        candidates = self._candidates(table)
+        eligible = candidates.starts[candidates.disjoint > 0]
+        return table.counts_of(eligible) > 0
+
+    def all_pieces(self, documents: "Documents") -> Pieces:
+        table = documents.sentences_of(np.arange(len(documents)))
+        starts = table.followed()
+        rows = table.rows[starts]
+        return Pieces(table.owners[starts], rows, rows + 1)
 
     @staticmethod
-    def _starts(table: SentenceTable) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Find the sentences that begin a piece.
-
-        Returns:
-            Positions of these sentences in the table; for each, the number of pieces that overlap
-            it, itself included; and 1 if the piece before overlaps it, else 0.
-        """
+    def _candidates(table: SentenceTable) -> _CropCandidates:
+        """Find the pieces that a crop may be."""
         starts = table.followed()
-        is_next = (np.diff(table.numbers[starts]) == 1) & (np.diff(table.owners[starts]) == 0)
-        before = np.append(False, is_next)[: starts.size].astype(np.int64)
-        after = np.append(is_next, False)[: starts.size].astype(np.int64)
-        return starts, 1 + before + after, before
+        owners = table.owners[starts]
+        # Two pieces overlap if the second sentence of one is the first of the other.
+        overlaps_next = (np.diff(table.numbers[starts]) == 1) & (np.diff(owners) == 0)
+        before = np.zeros(starts.size, dtype=np.int64)
+        before[1:] = overlaps_next
+        after = np.zeros(starts.size, dtype=np.int64)
+        after[:-1] = overlaps_next
+        overlapping = 1 + before + after
+        disjoint = table.counts_of(starts)[owners] - overlapping
+        return _CropCandidates(starts, overlapping, disjoint, before)
 
 
 @dataclass(frozen=True)
@@ -261,10 +319,10 @@ class Documents(ExampleSet):
         firsts: int64 of shape (documents + 1,), row of each document's first sentence.
         starts: int64 of shape (sentences,), position of each selected sentence in the stream.
         sizes: int64 of shape (sentences,), its tokens, at least 1.
-        numbers: int64 of shape (sentences,), its position p in the whole document, from 0.
+        numbers: int64 of shape (sentences,), its position in the whole document, from 0.
         sentence_weights: float64 of shape (sentences,), λ > 0.
-        totals: int64 of shape (documents,), sentences n of the whole document.
-        ids: A hash of the document's id.
+        totals: int64 of shape (documents,), number of sentences of the whole document.
+        ids: uint64 of shape (documents,), a hash of each document's id.
         special_tokens: See :class:`dana.train.examples.ExampleSet`.
         draw: Decides which pieces an epoch reads.
         room: Most tokens of text in a piece, which is cut there.
@@ -288,7 +346,7 @@ class Documents(ExampleSet):
 
     @property
     def weights(self) -> np.ndarray:  # type: ignore[override]
-        """float32 of shape (documents,), mean λ of each document's sentences."""
+        """float32 of shape (documents,), mean λ of each document's sentences, which count alike."""
         sums = np.add.reduceat(self.sentence_weights, self.firsts[:-1])
         return (sums / np.diff(self.firsts)).astype(np.float32)
 
@@ -296,64 +354,72 @@ class Documents(ExampleSet):
         indices = np.arange(len(self))
         pieces = self.draw.pieces(self, indices, np.full(len(self), epoch))
         lengths = self._sizes_of(pieces) + self.special_tokens.size
-        return np.bincount(pieces.owners, lengths, len(self)).astype(np.int64)
+        sums = np.bincount(pieces.owners, weights=lengths, minlength=len(self))
+        return sums.astype(np.int64)
 
     def take(self, indices: np.ndarray, epochs: np.ndarray | int = 0) -> PieceBatch:
         pieces = self.draw.pieces(self, indices, np.broadcast_to(epochs, indices.shape))
         sizes = self._sizes_of(pieces)
-        starts = self.starts[pieces.firsts]
+        starts = self.starts[pieces.first_rows]
         tokens, offsets = frame_texts(self.stream, starts, sizes, self.special_tokens)
-        numbers = self.numbers[pieces.firsts]
+        numbers = self.numbers[pieces.first_rows]
         ids = unit_keys_of(self.ids[indices][pieces.owners], numbers)
         totals = self.totals[indices][pieces.owners]
         weights = self._weights_of(pieces).astype(np.float32)
         return PieceBatch(
-            tokens, offsets, ids, weights, pieces.owners, numbers, totals, self, indices
+            tokens=tokens,
+            offsets=offsets,
+            ids=ids,
+            weights=weights,
+            owners=pieces.owners,
+            numbers=numbers,
+            totals=totals,
+            source=self,
+            indices=indices,
         )
 
     def rows(self, indices: np.ndarray) -> "Documents":
         table = self.sentences_of(indices)
-        return Documents(
-            self.stream,
-            np.append(table.firsts, table.rows.size),
-            self.starts[table.rows],
-            self.sizes[table.rows],
-            self.numbers[table.rows],
-            self.sentence_weights[table.rows],
-            self.totals[indices],
-            self.ids[indices],
-            self.special_tokens,
-            self.draw,
-            self.room,
+        return replace(
+            self,
+            firsts=np.append(table.offsets, table.rows.size),
+            starts=self.starts[table.rows],
+            sizes=self.sizes[table.rows],
+            numbers=self.numbers[table.rows],
+            sentence_weights=self.sentence_weights[table.rows],
+            totals=self.totals[indices],
+            ids=self.ids[indices],
+            parts=(),
+            shares=(),
         )
 
     @classmethod
     def join(cls, parts: Sequence["Documents"]) -> "Documents":
         stream = JoinedStream([part.stream for part in parts])
-        starts = [part.starts + edge for part, edge in zip(parts, stream.edges, strict=False)]
+        starts = [part.starts + edge for part, edge in zip(parts, stream.edges[:-1], strict=True)]
         counts = np.concatenate([np.diff(part.firsts) for part in parts])
         return cls(
-            stream,
-            np.append(0, np.cumsum(counts)),
-            np.concatenate(starts),
-            np.concatenate([part.sizes for part in parts]),
-            np.concatenate([part.numbers for part in parts]),
-            np.concatenate([part.sentence_weights for part in parts]),
-            np.concatenate([part.totals for part in parts]),
-            np.concatenate([part.ids for part in parts]),
-            parts[0].special_tokens,
-            parts[0].draw,
-            parts[0].room,
+            stream=stream,
+            firsts=np.append(0, np.cumsum(counts)),
+            starts=np.concatenate(starts),
+            sizes=np.concatenate([part.sizes for part in parts]),
+            numbers=np.concatenate([part.numbers for part in parts]),
+            sentence_weights=np.concatenate([part.sentence_weights for part in parts]),
+            totals=np.concatenate([part.totals for part in parts]),
+            ids=np.concatenate([part.ids for part in parts]),
+            special_tokens=parts[0].special_tokens,
+            draw=parts[0].draw,
+            room=parts[0].room,
         )
 
     def sentences_of(self, indices: np.ndarray) -> SentenceTable:
         """Collect the selected sentences of some documents."""
         counts = self.firsts[indices + 1] - self.firsts[indices]
-        firsts = np.cumsum(counts) - counts
+        offsets = np.cumsum(counts) - counts
         owners = np.repeat(np.arange(indices.size), counts)
-        index_in_document = np.arange(owners.size) - firsts[owners]
+        index_in_document = np.arange(owners.size) - offsets[owners]
         rows = self.firsts[indices][owners] + index_in_document
-        return SentenceTable(owners, rows, self.numbers[rows], firsts, counts)
+        return SentenceTable(owners, rows, self.numbers[rows], offsets, counts)
 
     def text_of(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Copy all selected sentences of some documents; see :meth:`PieceBatch.text`."""
@@ -365,20 +431,26 @@ class Documents(ExampleSet):
             self.sizes[table.rows],
             SpecialTokens(nothing, nothing),
         )
-        return text, offsets[np.append(table.firsts, table.rows.size)]
+        return text, offsets[np.append(table.offsets, table.rows.size)]
+
+    def uncut_sizes(self, pieces: Pieces) -> np.ndarray:
+        """Count the tokens of text of each piece before it is cut; int64 of shape (pieces,)."""
+        ends = self.starts[pieces.last_rows] + self.sizes[pieces.last_rows]
+        sizes: np.ndarray = ends - self.starts[pieces.first_rows]
+        return sizes
 
     def _sizes_of(self, pieces: Pieces) -> np.ndarray:
-        """Count the tokens of text in each piece."""
-        ends = self.starts[pieces.lasts] + self.sizes[pieces.lasts]
-        sizes: np.ndarray = np.minimum(ends - self.starts[pieces.firsts], self.room)
+        """Count the tokens of text of each piece."""
+        sizes: np.ndarray = np.minimum(self.uncut_sizes(pieces), self.room)
         return sizes
 
     def _weights_of(self, pieces: Pieces) -> np.ndarray:
-        """Average the weights of the tokens of each piece, of one or two sentences."""
-        first_sizes = self.sizes[pieces.firsts]
-        last_sizes = self.sizes[pieces.lasts]
-        first_weights = self.sentence_weights[pieces.firsts]
-        last_weights = self.sentence_weights[pieces.lasts]
+        """Average λ over the tokens of each piece before it is cut."""
+        # A piece is one or two sentences; one alone counts twice in both sums.
+        first_sizes = self.sizes[pieces.first_rows]
+        last_sizes = self.sizes[pieces.last_rows]
+        first_weights = self.sentence_weights[pieces.first_rows]
+        last_weights = self.sentence_weights[pieces.last_rows]
         total = first_weights * first_sizes + last_weights * last_sizes
         means: np.ndarray = total / (first_sizes + last_sizes)
         return means
@@ -399,7 +471,7 @@ def build_documents(
 
     Returns:
         The examples, and counts of documents (in = kept + left out for lack of weight + too short
-        + excluded), sentences, sentences cut at `max_tokens`, and tokens.
+        + excluded), selected sentences, pieces that are longer than `max_tokens`, and tokens.
 
     Raises:
         DataError: If the weights do not fit the pool, or no example remains.
@@ -420,8 +492,10 @@ def build_documents(
     sentence_counts: list[int] = []
     totals: list[int] = []
     ids: list[int] = []
-    rows = _documents_with_units(text)
-    for document, units in monitor(rows, what="cut into sentences", unit="documents"):
+    documents_with_units = _documents_with_units(text)
+    for document, units in monitor(
+        documents_with_units, what="cut into sentences", unit="documents"
+    ):
         counts["documents_in"] += 1
         if document.doc_id in text.exclude:
             counts["documents_excluded"] += 1
@@ -429,14 +503,14 @@ def build_documents(
         if units is None or not (units.weight > 0).any():
             counts["documents_left_out"] += 1
             continue
-        total = int(units.unit[-1]) + 1
+        total = int(units.unit[-1]) + 1  # a row for every unit, selected or not
         if total < FEWEST_SENTENCES:
             counts["documents_too_short"] += 1
             continue
         last = text.tokens.last[document.first : document.after]
         token_starts, token_sizes = _token_spans(document, units, last)
         is_selected = (units.weight > 0) & (token_sizes > 0)
-        if not is_selected.any():
+        if not is_selected.any():  # its selected sentences have no tokens
             counts["documents_too_short"] += 1
             continue
         starts.append(token_starts[is_selected])
@@ -449,17 +523,17 @@ def build_documents(
     if not ids:
         raise _no_example(text, counts)
     documents = Documents(
-        text.tokens.ids,
-        np.append(0, np.cumsum(sentence_counts)),
-        np.concatenate(starts),
-        np.concatenate(sizes),
-        np.concatenate(numbers),
-        np.concatenate(weights),
-        np.array(totals),
-        np.array(ids, dtype=np.uint64),
-        special_tokens,
-        draw,
-        room,
+        stream=text.tokens.ids,
+        firsts=np.append(0, np.cumsum(sentence_counts)),
+        starts=np.concatenate(starts),
+        sizes=np.concatenate(sizes),
+        numbers=np.concatenate(numbers),
+        sentence_weights=np.concatenate(weights),
+        totals=np.array(totals),
+        ids=np.array(ids, dtype=np.uint64),
+        special_tokens=special_tokens,
+        draw=draw,
+        room=room,
     )
     fits = draw.fits(documents)
     counts["documents_too_short"] += int((~fits).sum())
@@ -469,14 +543,15 @@ def build_documents(
         documents = documents.rows(np.flatnonzero(fits))
     counts["documents_kept"] = len(documents)
     counts["sentences"] = int(documents.sizes.size)
-    counts["sentences_cut"] = int((documents.sizes > documents.room).sum())
+    piece_sizes = documents.uncut_sizes(draw.all_pieces(documents))
+    counts["pieces_cut"] = int((piece_sizes > room).sum())
     counts["tokens_text"] = int(documents.sizes.sum())
-    _say_what_is_lost(counts, room)
+    _say_what_is_lost(counts, piece_sizes.size, draw.noun, room)
     return documents, dict(counts)
 
 
-def _say_what_is_lost(counts: Counter[str], room: int) -> None:
-    """Log how many documents are too short, and how many sentences are cut."""
+def _say_what_is_lost(counts: Counter[str], pieces: int, noun: str, room: int) -> None:
+    """Log how many documents are too short, and how many pieces are cut."""
     if counts["documents_too_short"]:
         log.info(
             "text      %s of %s documents are too short: fewer than %d sentences, or too few "
@@ -485,18 +560,22 @@ def _say_what_is_lost(counts: Counter[str], room: int) -> None:
             f"{counts['documents_in']:,}",
             FEWEST_SENTENCES,
         )
-    if counts["sentences_cut"]:
+    if counts["pieces_cut"]:
         log.info(
-            "text      %s of %s sentences are longer than %d tokens, and cut there; raise "
-            "max_tokens to read more",
-            f"{counts['sentences_cut']:,}",
-            f"{counts['sentences']:,}",
+            "text      %s of %s %s are longer than %d tokens, and cut there; raise max_tokens to "
+            "read more",
+            f"{counts['pieces_cut']:,}",
+            f"{pieces:,}",
+            noun,
             room,
         )
 
 
 def _documents_with_units(text: TrainingText) -> Iterator[tuple[DocumentSpan, UnitWeights | None]]:
-    """Yield every document with its units and their weights; None if none of it has a weight."""
+    """Yield every document with its units and their weights.
+
+    They are None for a document that the weights leave out or, without weights, that has no sentence.
+    """
     if text.weights is not None:
         yield from weighted_documents(text.tokens, text.weights)
         return
@@ -513,15 +592,23 @@ def _documents_with_units(text: TrainingText) -> Iterator[tuple[DocumentSpan, Un
 def _token_spans(
     document: DocumentSpan, units: UnitWeights, last: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find the tokens of each unit: the position of the first in the stream, and their number.
+    """Find the tokens of each unit.
+
+    Args:
+        document: The document.
+        units: Its units.
+        last: Shape (tokens,), position of the last character of each of the document's tokens.
+
+    Returns:
+        Two arrays of shape (units,): position of the first token in the stream, and number of tokens.
 
     Raises:
         DataError: If a unit ends after the document.
     """
     check_ends(document, units)
-    firsts = np.searchsorted(last, units.start.astype(last.dtype))
-    afters = np.searchsorted(last, units.end.astype(last.dtype))
-    return document.first + firsts, afters - firsts
+    first_tokens = np.searchsorted(last, units.start.astype(last.dtype))
+    after_tokens = np.searchsorted(last, units.end.astype(last.dtype))
+    return document.first + first_tokens, after_tokens - first_tokens
 
 
 def _no_example(text: TrainingText, counts: Counter[str]) -> DataError:

@@ -12,7 +12,7 @@ from dana.core.errors import ConfigError
 from dana.core.scripts import has_unspaced
 from dana.corpus import overlap
 from dana.corpus.overlap import (
-    COMMON,
+    MOST_DOCUMENTS,
     ROWS_AT_ONCE,
     NearDuplicates,
     OverlapIndex,
@@ -211,11 +211,11 @@ def test_a_document_holds_the_runs_of_four_words_of_each_of_its_texts():
 
 
 def test_common_shingles_join_nothing_but_count_for_the_size():
-    texts = [["we thank them all"]] * COMMON + [["one two three four"]]
+    texts = [["we thank them all"]] * MOST_DOCUMENTS + [["one two three four"]]
     assert shingle_matrix(texts)[0].shape[1] == 2
     matrix, sizes = shingle_matrix([*texts, ["we thank them all"]])
     assert matrix.shape[1] == 1
-    assert sizes.tolist() == [1] * (COMMON + 2)
+    assert sizes.tolist() == [1] * (MOST_DOCUMENTS + 2)
 
 
 def _shingles(text):
@@ -306,3 +306,12 @@ def test_what_is_found_of_any_script_is_what_the_definition_says(texts, tests, n
     rows = [row for row, text in enumerate(texts) if wanted & set(runs(text))]
     found = OverlapIndex.build({"task": tests}, ngram, sentence).find(texts)
     assert [one.row for one in found] == rows
+
+
+def test_a_run_that_reaches_its_length_by_characters_is_an_ngram():
+    line = "中 " + " ".join(f"alpha{number}" for number in range(20))
+    [found] = OverlapIndex.build({"task": [line]}).find([line])
+    assert (found.kind, found.tokens) == ("ngram", 13)  # twelve words and a character
+    short = "中 " + " ".join(f"alpha{number}" for number in range(9))
+    [found] = OverlapIndex.build({"task": [short]}).find([short])
+    assert (found.kind, found.tokens) == ("sentence", 10)

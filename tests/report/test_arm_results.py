@@ -16,7 +16,7 @@ from dana.report.arm_results import (
     PREDICTIONS,
     RESULTS,
     Lineage,
-    lineages_of,
+    lineages_by_weights,
     read_arm_result,
     read_baseline,
     trace,
@@ -169,7 +169,7 @@ def manifest(digest, parent, **settings):
 
 
 def test_a_model_is_traced_to_the_start_of_the_run():
-    lineages = lineages_of(
+    lineages = lineages_by_weights(
         [manifest("b", "a", steps=1), manifest("c", "b", steps=2), {"kind": "scores"}]
     )
     model, base = trace(identity("c"), lineages), trace(identity("a"), lineages)
@@ -184,17 +184,19 @@ def test_a_model_is_traced_to_the_start_of_the_run():
     )  # a Hub name may be the same model
     assert trace({"name": "bert"}, lineages).roots_differ(trace({"name": "roberta"}, lineages))
     assert not trace(None, lineages).roots_differ(trace(None, lineages))
-    assert trace(identity("a"), lineages_of([manifest("a", "a")])).root == weight_digests(
+    assert trace(identity("a"), lineages_by_weights([manifest("a", "a")])).root == weight_digests(
         identity("a")
     )  # a circle ends
     for values in ({"weight_digests": None}, {"depends_on": None}, {"depends_on": {}}):
-        assert lineages_of([{**manifest("b", "a"), **values}]) == {}
+        assert lineages_by_weights([{**manifest("b", "a"), **values}]) == {}
 
 
 def test_arms_after_other_arms_compare_if_their_tokens_in_all_are_equal(frames):
     parents = {"dana": "base", "random": "base", "x": "dana", "y": "random", "z": "random"}
     tokens = {"dana": 40, "random": 40, "x": 20, "y": 20, "z": 50}
-    lineages = lineages_of([manifest(name, parents[name], tokens=tokens[name]) for name in parents])
+    lineages = lineages_by_weights(
+        [manifest(name, parents[name], tokens=tokens[name]) for name in parents]
+    )
     x, y, z = (
         replace(frames.results[-1], lineage=trace(identity(name), lineages)) for name in "xyz"
     )
@@ -204,9 +206,9 @@ def test_arms_after_other_arms_compare_if_their_tokens_in_all_are_equal(frames):
 
 def test_adaptations_in_another_precision_or_nested_do_not_compare_except_with_base(frames):
     content = {**manifest("b", "a", tokens=5), "execution": {"precision": "bf16"}}
-    older = lineages_of([{**content, "execution": None}])
+    older = lineages_by_weights([{**content, "execution": None}])
     assert [lineage.settings for lineage in older.values()] == [{"tokens": 5}]
-    lineage = trace(identity("b"), lineages_of([content]))
+    lineage = trace(identity("b"), lineages_by_weights([content]))
     assert lineage.settings == {"tokens": 5, "precision": "bf16"}
     base, *_, dana = frames.results
     model = replace(dana, lineage=lineage)
@@ -287,3 +289,19 @@ def test_folds_are_pooled_and_vary_beside_their_texts(tmp_path):
     assert read_baseline(tmp_path / "base" / RESULTS).predictions.folds is None
     with pytest.raises(ArtifactError, match="test examples"):
         read_arm_result(tmp_path / "base" / RESULTS, "base")
+
+
+@pytest.mark.parametrize(
+    ("seeds", "text"),
+    [
+        ([3], "3"),
+        ([1, 4, 9], "1, 4, 9"),
+        ([0, 1, 2, 3], "0 to 3"),
+        ([0, 1, 2, 3, 4, 5, 7], "0, 1, 2, 3, 4 … 7 (7 in all)"),
+        ([0, 1, 2, 3, 4, 5, 8], "0, 1, 2, 3, 4 … 8 (7 in all)"),
+    ],
+)
+def test_many_seeds_are_told_apart_by_the_last(arms, seeds, text):
+    result = replace(arm_result(arms, "dana"), scores=dict.fromkeys(seeds, 0.5))
+    other = replace(result, scores={90: 0.5})
+    assert f"seeds {text} against 90" in result.unlike(other)

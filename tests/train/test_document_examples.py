@@ -100,11 +100,22 @@ def test_weights_select_sentences_and_the_whole_document_counts_their_places(bui
 def test_excluded_documents_and_long_sentences_are_counted(build, pieces_of):
     documents, counts = build([TEXT, LONGER], exclude={"c-1"}, max_tokens=3)
     assert counts["documents_excluded"] == 1
-    assert counts["sentences_cut"] == counts["sentences"] == 4
+    assert counts["pieces_cut"] == counts["sentences"] == 4
     assert np.diff(documents.take(np.array([0])).offsets).tolist() == [3] * 4
     assert documents.lengths.tolist() == [12]
     with pytest.raises(ConfigError, match="max_tokens"):
         build([TEXT], max_tokens=2)
+
+
+def test_pairs_of_sentences_that_are_cut_are_counted_and_said(build, caplog):
+    with caplog.at_level("INFO"):
+        whole, counts = build([TEXT], draw=DrawCrops(0))
+        assert counts["pieces_cut"] == 0
+        assert "cut there" not in caplog.text
+        longest = int(whole.sizes.max())  # tokens of a sentence; a pair has more
+        _, counts = build([TEXT], draw=DrawCrops(0), max_tokens=longest + 2)
+    assert counts["pieces_cut"] == 3
+    assert "3 of 3 pairs of neighbouring sentences are longer than" in caplog.text
 
 
 @pytest.mark.parametrize(

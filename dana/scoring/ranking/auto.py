@@ -34,13 +34,14 @@ log = get_logger(__name__)
 
 PIECES = "pieces"  # sample of pool text on which selectors are compared
 RIDGE = 0.01  # penalty on unequal weights; results hardly change between 0.001 and 0.1
-# Lead in average precision that a single selector needs over the fusion, an encoder over none.
+# Lead in average precision that a single selector needs over the fusion, and a selector with an encoder
+# over one without.
 NEAR = 0.01
 LEAST = 0.02  # smallest weight in the fusion
 FUSION = "fusion"
 WORDS = ["moore_lewis", "lexical"]  # compared by default where no vectors are installed
-PIECE_UNITS = 8000  # pool units of both halves to compare on, in runs of γ units
-MIN_TARGET_UNITS = 5  # one per fold
+PIECE_UNITS = 8000  # size of the sample `pieces` in units, in runs of γ; half of it is compared on
+MIN_TARGET_UNITS = 5  # one for each fold of the default; with more folds some stay empty
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,10 @@ class AutoSelector(Selector):
     precision (:func:`choose_selector`); the best one is then fitted on the whole task.
 
     Attributes:
-        selectors: Specs of selectors or detectors, joined by ``+``. Of the default, the first two
-            are taken where the vectors of the run's encoder are not installed.
+        selectors: Specs of selectors or detectors, joined by ``+``. Without the vectors of the run's
+            encoder the default is ``moore_lewis+lexical``.
         folds: Number of folds of the target's documents.
-        prevalence: Share of target text in the pool to which average precision is weighted.
+        prevalence: Share of target text that average precision assumes; pieces are weighted to it.
         gamma: Units of a piece; the paper's segments have 15.
     """
 
@@ -90,23 +91,28 @@ class AutoSelector(Selector):
     cross_fits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        FusionSelector("+".join(self._specs))  # checks the list
+        # Refuses an empty or repeated spec, and auto or fusion among them.
+        FusionSelector("+".join(self._specs))
         require(self.folds >= 2, "folds", self.folds, "at least 2")
         require(0 < self.prevalence < 1, "prevalence", self.prevalence, "in (0, 1)")
         require(self.gamma >= 1, "gamma", self.gamma, "at least 1")
 
     @property
-    def _specs(self) -> list[str]:
+    def _is_by_words(self) -> bool:
+        """Whether the default has no vectors to read."""
         is_default = self.selectors == AutoSelector.selectors
-        if is_default and not has_vectors(self.context.encoder):
-            return WORDS
-        return self.selectors.split("+")
+        return is_default and not has_vectors(self.context.encoder)
+
+    @property
+    def _specs(self) -> list[str]:
+        return WORDS if self._is_by_words else self.selectors.split("+")
 
     @cached_property
     def _fusion(self) -> FusionSelector:
         return FusionSelector("+".join(self._specs), context=self.context)
 
     def _candidates(self, context: SelectorContext) -> Sequence[Selector]:
+        # Without cross-fitting: held_out_scores keeps both texts out of each fit itself.
         return [plain_selector(spec, context) for spec in self._specs]
 
     @property
@@ -115,9 +121,10 @@ class AutoSelector(Selector):
         return self._fusion.takes
 
     def samples(self, target_units: int) -> Mapping[str, int]:
-        """Return the samples of a cross-fitted fusion of all candidates, and ``pieces``.
+        """Return the size in units of each sample of the pool.
 
-        Candidates are compared on the latter.
+        They are those that a cross-fitted fusion of all candidates needs, and ``pieces``, on which
+        the candidates are compared.
         """
         return {**self._fusion.samples(target_units), PIECES: PIECE_UNITS}
 
@@ -128,20 +135,22 @@ class AutoSelector(Selector):
         """Compare the candidates, log the comparison and its reason, and fit the best one."""
         allowed = f"at least {MIN_TARGET_UNITS} to choose by"
         require(len(target) >= MIN_TARGET_UNITS, "target", f"{len(target)} units", allowed)
-        if self._specs is WORDS:
+        if self._is_by_words:
             log.warning(
                 "selector  by words: vectors of %s need %s",
                 self.context.encoder,
                 install_command("offline"),
             )
-        texts = texts_to_compare(target, pool, self.gamma, seed)
+        compared_texts = texts_to_compare(target, pool, self.gamma, seed)
         candidates = self._candidates(RememberedContext.from_context(self.context))
         rows, spec, reason = choose_selector(
-            self._specs, candidates, texts, self.folds, self.prevalence, seed
+            self._specs, candidates, compared_texts, self.folds, self.prevalence, seed
         )
         table = pd.DataFrame(rows).sort_values("ap", ascending=False, kind="stable")
-        text = table.to_string(index=False, float_format=lambda value: f"{value:.3f}", na_rep="")
-        log.info("selectors on held-out target text\n%s", text)
+        table_text = table.to_string(
+            index=False, float_format=lambda value: f"{value:.3f}", na_rep=""
+        )
+        log.info("selectors on held-out target text\n%s", table_text)
         log.info("selector  %s", reason)
         best = create_selector(spec, self.context)
         sizes = best.samples(len(target))
@@ -201,28 +210,30 @@ def texts_to_compare(
         target: The target's units.
         pool: Samples of the whole pool by name, one of them ``pieces``.
         gamma: Most units of a piece.
-        seed: Root seed; decides the halves.
+        seed: Seed of the run; decides the halves.
 
     Raises:
         DataError: If the pool has too few documents for two halves.
     """
-    pieces = pieces_of(target, target_groups(target), gamma)
+    target_pieces = pieces_of(target, target_groups(target), gamma)
     samples = {}
     for name, sample in pool.items():
         if name != PIECES:
             samples[name] = sample.rows(np.flatnonzero(half_of(sample, seed) == 0))
-    others = pool[PIECES].rows(np.flatnonzero(half_of(pool[PIECES], seed) == 1))
-    if len(others) < 2 or not all(map(len, samples.values())):
+    compared_units = pool[PIECES].rows(np.flatnonzero(half_of(pool[PIECES], seed) == 1))
+    documents_to_compare = np.unique(compared_units.document_numbers).size
+    if documents_to_compare < 2 or not all(map(len, samples.values())):
         raise DataError(
             "the pool has too few documents to compare selectors; "
             "choose one yourself: --selector lexical"
         )
-    cut = match_lengths(pieces_of(others, others.document_numbers, gamma), pieces.lengths, seed)
-    return ComparedTexts(pieces, cut, samples)
+    pool_pieces = pieces_of(compared_units, compared_units.document_numbers, gamma)
+    pool_pieces = match_lengths(pool_pieces, target_pieces.lengths, seed)
+    return ComparedTexts(target_pieces, pool_pieces, samples)
 
 
 def held_out_scores(
-    selector: Selector, texts: ComparedTexts, fold: np.ndarray, root: int
+    selector: Selector, texts: ComparedTexts, fold: np.ndarray, seed: int
 ) -> HeldOutScores:
     """Score every target piece with the fit that excluded it.
 
@@ -232,7 +243,7 @@ def held_out_scores(
         selector: Selector in a context that remembers vectors.
         texts: Texts to fit on and to score.
         fold: Fold that holds each target piece out, int64 of shape (target pieces,).
-        root: Root seed.
+        seed: Seed of the run.
 
     Returns:
         Scores; those of pool pieces are averaged over the fits.
@@ -245,15 +256,17 @@ def held_out_scores(
     pool_scores = np.zeros(len(pool.units))
     folds = int(fold.max()) + 1
     for number in range(folds):
-        is_held_out = fold[target.of] == number
-        inside = np.flatnonzero(~is_held_out)
-        outside = np.flatnonzero(is_held_out)
-        fit_seed = derive_seed(root, "ranking", "candidate", number)
-        model = selector.fit(target.units.rows(inside), samples, fit_seed)
+        piece_of_unit = target.of
+        is_held_out = fold[piece_of_unit] == number
+        fitted_rows = np.flatnonzero(~is_held_out)
+        held_out_rows = np.flatnonzero(is_held_out)
+        fit_seed = derive_seed(seed, "ranking", "candidate", number)
+        model = selector.fit(target.units.rows(fitted_rows), samples, fit_seed)
         scores = model.score(pool.units)
         mean = scores.mean()
         std = scores.std() or 1.0
-        target_scores[outside] = (model.score(target.units.rows(outside)) - mean) / std
+        held_out_units = target.units.rows(held_out_rows)
+        target_scores[held_out_rows] = (model.score(held_out_units) - mean) / std
         pool_scores += (scores - mean) / std / folds
     return HeldOutScores(target.means(target_scores), pool.means(pool_scores))
 
@@ -265,18 +278,22 @@ def _side_by_side(candidates: Sequence[HeldOutScores]) -> tuple[np.ndarray, np.n
     return target, pool
 
 
-def fused_scores(candidates: Sequence[HeldOutScores], fold: np.ndarray, root: int) -> HeldOutScores:
+def fused_scores(candidates: Sequence[HeldOutScores], fold: np.ndarray, seed: int) -> HeldOutScores:
     """Sum the selectors' scores, with weights for each fold that come from the other folds.
 
     Args:
         candidates: Scores of each selector.
         fold: Fold of each target piece, int64 of shape (target pieces,); pool pieces are dealt into
             as many folds.
-        root: Root seed.
+        seed: Seed of the run.
+
+    Returns:
+        Weighted sums. Each piece, of target and of pool, is scored with the weights of the folds
+        that it is not in.
     """
     target, pool = _side_by_side(candidates)
     folds = int(fold.max()) + 1
-    pool_fold = generator(root, "ranking", "stacking").permutation(len(pool)) % folds
+    pool_fold = generator(seed, "ranking", "stacking").permutation(len(pool)) % folds
     target_scores = np.zeros(len(target))
     pool_scores = np.zeros(len(pool))
     for number in range(folds):
@@ -297,9 +314,9 @@ def stacking_weights(target: np.ndarray, pool: np.ndarray) -> tuple[np.ndarray, 
         pool: Scores of pool pieces, shape (pieces, selectors).
 
     Returns:
-        Weights of shape (selectors,), non-negative, summing to one, equal if no selector separates
-        the two; slope and intercept of the log odds of being pool text as a function of the
-        weighted sum.
+        A tuple of: weights of shape (selectors,), not negative, with sum one, and equal if no
+        selector separates the two; slope; intercept. The last two give the log odds of being pool
+        text as a function of the weighted sum.
 
     References:
         Wolpert 1992, Stacked generalization. Breiman 1996, Stacked regressions (weights not
@@ -317,10 +334,12 @@ def stacking_weights(target: np.ndarray, pool: np.ndarray) -> tuple[np.ndarray, 
         weights = parameters[:-1]
         intercept = parameters[-1]
         margin = sign * (rows @ weights + intercept)
-        slope = -share * sign * expit(-margin)
         apart = weights - weights.mean()
         value = float(share @ np.logaddexp(0, -margin) + RIDGE * apart @ apart)
-        return value, np.append(rows.T @ slope + 2 * RIDGE * apart, slope.sum())
+        # Derivative of the loss with respect to the log odds of each piece.
+        derivative = -share * sign * expit(-margin)
+        weight_gradient = rows.T @ derivative + 2 * RIDGE * apart
+        return value, np.append(weight_gradient, derivative.sum())
 
     bounds = [(0.0, None)] * count + [(None, None)]
     start = np.append(np.ones(count), 0.0)
@@ -332,10 +351,11 @@ def stacking_weights(target: np.ndarray, pool: np.ndarray) -> tuple[np.ndarray, 
     return weights, total, float(solution[-1])
 
 
-# One selector's row, over pieces of held-out target and pool text: name (`fusion` for the weighted
-# sum of all); average precision at the prevalence, with a 95 % interval by a bootstrap over
-# documents; recall (share of target pieces below the 5 % and the 20 % quantile of those of the
-# pool); AUROC; weight in the fusion, None for the fusion itself.
+# Row of one selector, measured on the compared pieces. "name": its spec, or "fusion" for the weighted
+# sum of all. "ap", "ap_low", "ap_high": average precision at the prevalence and its 95 % interval by a
+# bootstrap over documents. "recall_5", "recall_20": share of target pieces that score below the 5 % or
+# 20 % quantile of the pool pieces' scores. "auroc". "weight": that in the fusion; None for the fusion
+# itself.
 Row = dict[str, Any]
 
 
@@ -349,18 +369,18 @@ def choose_selector(
 ) -> tuple[list[Row], str, str]:
     """Fit and score the candidates and choose one, or their fusion, by average precision.
 
-    The fusion is chosen unless a single selector is better by more than 0.01: the parts make
-    different errors, so within chance the fusion is more likely to be best
-    (docs/results/selectors.md). It is scored with weights of the other folds. Of single selectors
-    within 0.01 of the best, the first that needs no encoder is chosen.
+    The fusion is chosen unless a single selector leads by more than :data:`NEAR`: its parts make
+    different errors, so of nearly equal ones it is likelier to be the best
+    (docs/results/selectors.md). Every piece's fused score uses weights from the other folds. Of
+    single selectors within :data:`NEAR` of the best, the first that needs no encoder is chosen.
 
     Args:
         specs: Specs of the candidates.
         selectors: The candidates, in a context that remembers vectors.
         texts: Texts to fit on and to compare on.
         folds: Number of folds of the target's documents.
-        prevalence: Share of target text to which average precision is weighted.
-        seed: Root seed.
+        prevalence: Share of target text that average precision assumes.
+        seed: Seed of the run.
 
     Returns:
         One row per candidate and one for the fusion, the spec to use, and the reason.
@@ -398,13 +418,13 @@ def _row(
 
     groups = (texts.target.groups, texts.pool.groups)
     ap_seed = derive_seed(seed, "ranking", "bootstrap")
-    ap = average_precisions(scores.target, scores.pool, groups, prevalence, ap_seed)
-    low, high = percentile_interval(ap[1:])
+    precisions = average_precisions(scores.target, scores.pool, groups, prevalence, ap_seed)
+    low, high = percentile_interval(precisions[1:])  # after that of the data, of the bootstrap
     is_target = np.repeat([1, 0], [scores.target.size, scores.pool.size])
     relevance = -np.concatenate([scores.target, scores.pool])
     return {
         "name": name,
-        "ap": float(ap[0]),
+        "ap": float(precisions[0]),
         "ap_low": low,
         "ap_high": high,
         "recall_5": recalls_at(scores.target, scores.pool, 0.05),
@@ -419,12 +439,13 @@ def _choose(
 ) -> tuple[str, str]:
     """Choose a selector by average precision; return its spec and the reason."""
     best = max(rows, key=lambda row: row["ap"])
-    near = [row for row in rows if row["ap"] >= best["ap"] - NEAR]
-    if near[-1]["name"] == FUSION:
-        choice = near[-1]
+    near = {row["name"]: row for row in rows if row["ap"] >= best["ap"] - NEAR}
+    near_cheap = [name for name in near if name in cheap]
+    if FUSION in near:
+        choice = near[FUSION]
         spec, name = _describe_fusion(specs, weights)
     else:
-        choice = next((row for row in near if row["name"] in cheap), best)
+        choice = near[near_cheap[0]] if near_cheap else best
         spec = choice["name"]
         name = spec
     reason = f"{name} has average precision {choice['ap']:.3f}"
@@ -438,7 +459,10 @@ def _choose(
 
 
 def _describe_fusion(specs: Sequence[str], weights: np.ndarray) -> tuple[str, str]:
-    """Return the spec of a fusion, and a description; parts of little weight are left out."""
+    """Return the spec of a fusion, and a description.
+
+    Parts of little weight are left out, and FusionSelector scales the other weights to sum to 1.
+    """
     parts = []
     shares = []
     descriptions = []

@@ -22,7 +22,7 @@ from dana.scoring.ranking.auto import (
     texts_to_compare,
 )
 from dana.selectors.base import FittedSelector, Selector, SelectorContext
-from dana.selectors.build import CrossFitted, create_selector
+from dana.selectors.build import CrossFitted, create_selector, half_of
 from dana.selectors.fusion import FusionSelector
 from tests.scoring.ranking.line_units import numbered, units_of
 
@@ -303,3 +303,14 @@ def test_scores_are_standardised_by_the_pool_units_and_averaged_over_fits(nine):
         np.testing.assert_allclose(
             side, pieces.means((scores - pool.mean()) / pool.std()), atol=1e-12
         )
+
+
+def test_a_half_of_one_document_is_too_little_to_compare_on():
+    """Of three documents of six units, one is in the half that selectors are compared on."""
+    target = units_of(numbered(12, [1], "t"))
+    pool = units_of(numbered(3, [6], "p"))
+    seeds = [seed for seed in range(30) if (half_of(pool, seed) == 1).sum() == 6]
+    selector = AutoSelector("moore_lewis+lexical")
+    samples = dict.fromkeys(selector.samples(len(target)), pool)
+    with pytest.raises(DataError, match="too few documents to compare selectors"):
+        selector.learn(target, samples, seeds[0])
