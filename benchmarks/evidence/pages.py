@@ -79,7 +79,7 @@ def all_tables(results: Results) -> str:
         parts.append((f"{size} labels: the questions", question_table(results, size)))
     parts += [
         ("The whole model fine-tuned with 500 labels", tuned_table(results)),
-        ("Text that has lost the answer", control_table(results)),
+        ("The control: chosen text with its sentences shuffled", control_table(results)),
         ("Variants, with 100 and 500 labels", variant_table(results)),
         ("What the pilot predicted, and what came", prediction_table(results)),
         ("Other tasks: accuracy after less before", forgetting_table(results)),

@@ -416,7 +416,7 @@ def print_tables(results: Results) -> None:
             print(f"\n{tabulate(questions)}")
     others = {
         f"the whole model fine-tuned, {TARGET_TEXTS} labels": tuned_table(results),
-        "text that has lost the answer": control_table(results),
+        "the control: chosen text with its sentences shuffled": control_table(results),
         f"variants, {' and '.join(map(str, SIZES))} labels": variant_table(results),
         "what the pilot predicted": prediction_table(results),
         "other tasks, chosen - base": forgetting_table(results),

@@ -281,7 +281,10 @@ def count_unlike(table: pa.Table) -> int:
 def describe_unlike(unlike: int, texts: int) -> str:
     """Say which share of texts is unlike what a model was trained on."""
     share = f"{100 * unlike / texts:.0f} %"
-    return f"{share} of {texts:,} texts are unlike what the model was trained on, of which 5 % are"
+    return (
+        f"{share} of {texts:,} texts are unlike what the model was trained on "
+        "(of texts like those, about 5 % are called unlike)"
+    )
 
 
 def check_out(out: Path, text: NewText) -> None:
