@@ -1,11 +1,13 @@
 """Few labels: which classifier is best with 8, 32 or 64 texts a class, and what does it cost?
 
     python benchmarks few_labels WORK [--setfit PYTHON] [--adapted] [--minutes 140]
+    python benchmarks few_labels WORK --tables [--write]
 
 WORK is the folder of `benchmarks evidence`: its tasks, and its adapted models for --adapted. Rows are
 appended to docs/results/few-labels.jsonl, a line a classifier, task, size, draw and base; those that are
-there are not made again. PYTHON is an interpreter with setfit 1.x in an environment of its own, which
-trains from the same folder on the same texts.
+there are not made again. --write writes their tables into docs/results/few-labels.md. PYTHON is an
+interpreter with setfit 1.x in an environment of its own, which trains from the same folder on the same
+texts.
 """
 
 import argparse
@@ -18,12 +20,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from dana.core.artifacts import write_text
 from dana.core.rng import generator
 from dana.core.text_table import tabulate
 from dana.encoders.transformer import TransformerEncoder
@@ -36,12 +40,21 @@ from dana.tasks.card import load_card
 from dana.tasks.examples import Example
 from dana.train.execution import Precision
 
-RESULTS = Path(__file__).parents[1] / "docs" / "results" / "few-labels.jsonl"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "few-labels.md"
+RESULTS = PAGE.with_suffix(".jsonl")
+BEGIN = "<!-- written by: python benchmarks few_labels WORK --tables --write -->"
+END = "<!-- end of what is written -->"
 TASKS = ("rct_sample", "csabstruct", "agnews", "chemprot", "sst2", "acl_arc")
 SIZES = (8, 32, 64)  # texts of a class, or all that it has
 DRAWS = 3
 TEST_TEXTS = 2_000
 BASE = "minilm"
+ADAPTED_BASE = "adapted"
+# Measure of a table, its title, and its decimal places.
+SHOWN = (
+    ("macro_f1", "Macro-F1:", 3),
+    ("seconds", "Seconds to train and to label the test texts, one core:", 0),
+)
 ADAPTED = {  # of the first adaptation on chosen text, where a pilot chose one
     "rct_sample": "minilm-position-50-chosen-0",
     "csabstruct": "minilm-position-50-chosen-0",
@@ -217,7 +230,7 @@ def run(args: argparse.Namespace) -> None:
                 test = read_examples(folder / "test.jsonl", labels)[:TEST_TEXTS]
                 bases = {BASE: resolve_model(BASE)}
                 if args.adapted and task in ADAPTED:
-                    bases["adapted"] = str(args.work / "models" / task / ADAPTED[task])
+                    bases[ADAPTED_BASE] = str(args.work / "models" / task / ADAPTED[task])
                 for base, model in bases.items():
                     case = Case(args.work, task, train, test, number, model, args.setfit)
                     for name in names:
@@ -232,26 +245,63 @@ def run(args: argparse.Namespace) -> None:
                             file.write(json.dumps(row) + "\n")
 
 
-def table(measure: str) -> list[dict[str, str]]:
-    """Return the mean over draws of a measure, a row for each size, task and base."""
-    rows = read_results()
-    names = [name for name in CLASSIFIERS if any(row["classifier"] == name for row in rows)]
-    found = []
+def table(measure: str, digits: int) -> list[dict[str, str]]:
+    """Return the mean over draws of a measure, a row for each size, base and task, and one for their mean.
+
+    A mean is over the draws that every classifier of this size and base has.
+
+    Args:
+        measure: Key of the rows.
+        digits: Decimal places.
+    """
+    found: list[dict[str, str]] = []
     for size in SIZES:
-        for base in (BASE, "adapted"):
-            for task in (*TASKS, "mean"):
-                cells = {"a class": str(size), "base": base, "task": task}
-                for name in names:
-                    values = [
-                        row[measure]
-                        for row in rows
-                        if (row["classifier"], row["size"], row["base"]) == (name, size, base)
-                        and task in (row["task"], "mean")
-                    ]
-                    cells[name] = f"{np.mean(values):.3f}" if values else ""
-                if any(cells[name] for name in names):
-                    found.append(cells)
+        for base in (BASE, ADAPTED_BASE):
+            rows = [row for row in read_results() if (row["size"], row["base"]) == (size, base)]
+            found += _rows_of(rows, {"a class": str(size), "from": base}, measure, digits)
+    columns = dict.fromkeys(name for row in found for name in row)
+    return [{name: row.get(name, "") for name in columns} for row in found]
+
+
+def _rows_of(
+    rows: list[dict[str, Any]], keys: dict[str, str], measure: str, digits: int
+) -> list[dict[str, str]]:
+    """Return the rows of one size and base; see :func:`table`."""
+    names = [name for name in CLASSIFIERS if any(row["classifier"] == name for row in rows)]
+    by_case: dict[tuple[str, int], dict[str, float]] = {}
+    for row in rows:
+        by_case.setdefault((row["task"], row["draw"]), {})[row["classifier"]] = row[measure]
+    found = []
+    means = []
+    for task in TASKS:
+        whole = [
+            values
+            for (other, _), values in by_case.items()
+            if other == task and len(values) == len(names)
+        ]
+        if not whole:
+            continue
+        mean = {name: fmean(values[name] for values in whole) for name in names}
+        means.append(mean)
+        cells = {name: f"{mean[name]:.{digits}f}" for name in names}
+        found.append({**keys, "task": task, "draws": str(len(whole)), **cells})
+    if len(means) > 1:
+        cells = {name: f"{fmean(mean[name] for mean in means):.{digits}f}" for name in names}
+        found.append({**keys, "task": f"mean of {len(means)}", "draws": "", **cells})
     return found
+
+
+def write_page() -> None:
+    """Write the tables into the page, between its marks."""
+    sys.path.insert(0, str(Path(__file__).parent / "evidence"))
+    from pages import markdown
+
+    parts = [f"{title}\n\n{markdown(table(name, digits))}" for name, title, digits in SHOWN]
+    page = PAGE.read_text(encoding="utf-8")
+    start = page.index(BEGIN) + len(BEGIN)
+    end = page.index(END, start)
+    text = "\n\n".join(parts)
+    write_text(PAGE, f"{page[:start]}\n{text}\n{page[end:]}")
 
 
 def main() -> None:
@@ -266,13 +316,16 @@ def main() -> None:
     parser.add_argument("--adapted", action="store_true", help="from adapted models, too")
     parser.add_argument("--minutes", type=float, default=140, help="after which nothing begins")
     parser.add_argument("--tables", action="store_true", help="print the tables and end")
+    parser.add_argument("--write", action="store_true", help="write the tables of the page too")
     args = parser.parse_args()
     if not args.tables:
         run(args)
-    for name in ("macro_f1", "seconds"):
-        rows = table(name)
+    for name, title, digits in SHOWN:
+        rows = table(name, digits)
         if rows:
-            print(f"\n{name}, mean of the draws\n{tabulate(rows)}")
+            print(f"\n{title}\n{tabulate(rows)}")
+    if args.write:
+        write_page()
 
 
 if __name__ == "__main__":

@@ -64,7 +64,9 @@ def learning_curves(results: Results) -> Figure:
                 annotation_clip=False,
             )
             adapted = {size: scores_of(results, name, CHOSEN, size) for size in SIZES}
-            aside = ASIDE ** (number - (len(names) - 1) / 2)  # so that no two tasks lie on each other
+            aside = ASIDE ** (
+                number - (len(names) - 1) / 2
+            )  # so that no two tasks lie on each other
             for size, one in adapted.items():
                 if one is None:
                     continue
