@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 COLUMNS = ("input_ids", "weight", "example_id")
+TOKENS_ALONE = "one that predicts tokens and nothing else"
 ROWS_AT_ONCE = 8192
 
 
@@ -75,19 +76,22 @@ class WeightedCollator:
         seed: Seed of the masks.
 
     Attributes:
+        objective: The objective.
         epoch: Index of the current epoch; :class:`WeightedTrainer` updates it.
 
     Raises:
         ConfigError: If `tokenizer` is not a tokenizer, or the objective predicts something else
             than tokens.
-        DataError: If a row lacks a column.
+        DataError: If a row lacks a column, or its weight is negative or not finite.
     """
 
     def __init__(self, tokenizer: Any, objective: str = "masked", seed: int = 0) -> None:
         check_tokenizer(tokenizer)
         self._pad = tokenizer.pad_token_id or 0
-        self._objective = objective
-        self._collator = OBJECTIVES.create(objective).collator(tokenizer, seed)
+        self._spec = objective
+        self.objective = OBJECTIVES.create(objective)
+        require(not self.objective.has_own_head, "objective", objective, TOKENS_ALONE)
+        self._collator = self.objective.collator(tokenizer, seed)
         self.epoch = 0
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
@@ -99,11 +103,17 @@ class WeightedCollator:
         tokens = np.concatenate([np.asarray(row["input_ids"], dtype=np.int32) for row in rows])
         ids = np.array([row["example_id"] for row in rows], dtype=np.uint64)
         weights = np.array([row["weight"] for row in rows], dtype=np.float32)
+        is_bad = ~(np.isfinite(weights) & (weights >= 0))
+        if is_bad.any():
+            row = rows[int(is_bad.argmax())]
+            raise DataError(
+                f"example_id {row['example_id']}: weight {row['weight']}: must be a finite number of "
+                "at least 0"
+            )
         offsets = np.cumsum([0, *(len(row["input_ids"]) for row in rows)])
         batch = Batch(tokens, offsets, ids, weights)
         step = self._collator.step_batch(batch, self.epoch, DENOMINATORS[0])
-        allowed = "one that predicts tokens and nothing else"
-        require(type(step) is StepBatch, "objective", self._objective, allowed)
+        require(type(step) is StepBatch, "objective", self._spec, TOKENS_ALONE)
         positions, attention = lay_out(np.arange(len(rows)), batch.offsets, BatchLayout())
         is_padding = positions < 0
         inputs = np.where(is_padding, self._pad, step.inputs[positions])
@@ -129,7 +139,7 @@ class WeightedTrainer(Trainer):
         **kwargs: Arguments of ``transformers.Trainer``; ``data_collator`` is a :class:`WeightedCollator`.
 
     Raises:
-        ConfigError: If an argument would change the loss.
+        ConfigError: If an argument would change the loss, or the model cannot learn the objective.
     """
 
     loss_is_scaled_for_ga = True  # compute_loss divides by the Z of all micro-batches
@@ -141,6 +151,11 @@ class WeightedTrainer(Trainer):
         collator = cast(WeightedCollator, self.data_collator)
         is_ours = isinstance(collator, WeightedCollator)
         require(is_ours, "data_collator", collator, "a dana.WeightedCollator")
+        config = getattr(self.model, "config", None)
+        if config is not None:
+            collator.objective.auto_class(
+                config
+            )  # refuses an objective that the model cannot learn
         function = self.compute_loss_func
         require(function is None, "compute_loss_func", function, "left out")
         arguments = self.args

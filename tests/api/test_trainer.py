@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from datasets import Dataset
 from transformers import AutoTokenizer, TrainingArguments
 
 import dana
@@ -233,6 +234,47 @@ def test_rows_without_weights_objectives_of_pairs_and_names_of_tokenizers_are_re
         ):
             with pytest.raises(ConfigError, match=f"tokenizer={wrong!r}"):
                 work()
+
+
+@pytest.mark.parametrize("weight", [np.nan, np.inf, -1.0, None])
+def test_a_weight_that_is_no_amount_is_refused_with_its_example(table, tokenizer, weight):
+    rows = list(table.select(range(2)))
+    rows[1] = {**rows[1], "weight": weight}
+    with pytest.raises(
+        DataError, match=f"example_id {rows[1]['example_id']}: weight .* at least 0"
+    ):
+        dana.WeightedCollator(tokenizer)(rows)
+
+
+@pytest.mark.parametrize("denominator", DENOMINATORS)
+def test_a_weight_without_an_inverse_leaves_the_model_as_it_is(
+    table, tokenizer, model, tmp_path, denominator
+):
+    rows = [{**row, "weight": 1e-45} for row in table.select(range(2))]
+    before = copy_parameters(model)
+    arguments = TrainingArguments(str(tmp_path), use_cpu=True, report_to=[], max_steps=1)
+    trainer = dana.WeightedTrainer(
+        model,
+        arguments,
+        train_dataset=Dataset.from_list(rows),
+        data_collator=dana.WeightedCollator(tokenizer),
+        denominator=denominator,
+    )
+    trainer.train()
+    after = copy_parameters(model)
+    assert all(torch.isfinite(value).all() for value in after.values())
+    if denominator == "weight_sum":
+        assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+def test_objectives_that_the_model_cannot_learn_are_refused(model, tokenizer, tmp_path):
+    with pytest.raises(ConfigError, match="position"):
+        dana.WeightedCollator(tokenizer, objective="position")
+    training = TrainingArguments(str(tmp_path), use_cpu=True, report_to=[])
+    with pytest.raises(ConfigError, match="causal"):
+        dana.WeightedTrainer(
+            model, training, data_collator=dana.WeightedCollator(tokenizer, objective="causal")
+        )
 
 
 def test_an_objective_that_reads_documents_but_has_no_head_of_its_own_is_refused(

@@ -68,7 +68,9 @@ def loss_scale(weights: np.ndarray, counts: np.ndarray, denominator: str) -> Los
     else:
         coefficients = np.where(counts > 0, weights, 0.0)
         total = float(counts.sum())
-    return LossScale(coefficients, total if coefficients.any() else 0.0)
+    # A sum of weights this small has no inverse in float32; the step is one of no weight.
+    has_weight = coefficients.any() and total >= np.finfo(np.float32).tiny
+    return LossScale(coefficients, total if has_weight else 0.0)
 
 
 def micro_loss(
