@@ -19,7 +19,7 @@ from dana.core.errors import ArtifactError
 from dana.core.statistics import TwoLevel, two_level
 from dana.report.files import RESULTS, read_columns, read_object, reading
 from dana.report.page import plain_value
-from dana.tasks.kinds import find_kind
+from dana.tasks.kinds import find_kind, within_range
 from dana.tasks.kinds.base import Kind
 from dana.tasks.kinds.single_label import SingleLabel
 from dana.tasks.tables import data_warnings
@@ -187,9 +187,12 @@ class ArmResult:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % interval of the mean; NaN with one model, which says nothing about others."""
+        """95 % interval of the mean, within the scores that the metric can have.
+
+        NaN with one model, which says nothing about others.
+        """
         if self.estimate.units > 1 or self.is_baseline:
-            return self.estimate.interval
+            return within_range(self.metric, self.estimate.interval)
         return math.nan, math.nan
 
     def unlike(self, other: "ArmResult") -> list[str]:

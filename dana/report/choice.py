@@ -57,7 +57,16 @@ def choice_note(choice: dict[str, Any], folder: str) -> str:
         ends = f"{number(choice['low'])} to {number(choice['high'])}"
         basis = f" (95 % interval {ends}), corrected for having chosen"
     name = candidate_name(choice["choice"])
-    return f"The model in {folder}/model is {name}, {rank}. On new texts {expected}{basis}."
+    note = f"The model in {folder}/model is {name}, {rank}. On new texts {expected}{basis}."
+    if choice["waiting"]:
+        note += f" {waiting_words(choice['waiting'])}"
+    return note
+
+
+def waiting_words(count: int) -> str:
+    """Say how many candidates a run has not tested yet."""
+    noun = "candidate is" if count == 1 else "candidates are"
+    return f"{count} {noun} not tested yet; the best of all replaces it then."
 
 
 def choice_section(choice: dict[str, Any], folder: str) -> Section:
@@ -79,6 +88,5 @@ def choice_section(choice: dict[str, Any], folder: str) -> Section:
     answer = f"dana predict {folder} NEW.csv labels new texts with it."
     waiting = int(choice["waiting"])
     if waiting:
-        noun = "candidate is" if waiting == 1 else "candidates are"
-        answer += f" {waiting} {noun} not tested yet; the best of all replaces it then."
+        answer += f" {waiting_words(waiting)}"
     return Section("Which model did the run end in?", answer, tables=(table,))

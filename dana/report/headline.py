@@ -15,6 +15,7 @@ from dana.report.choice import choice_note
 from dana.report.label_notes import label_notes
 from dana.report.label_worth import BASE
 from dana.report.page import Finding, Table, each, interval_text, number, percent
+from dana.report.run import RunFrames, is_control
 from dana.report.tables import arm_name, loss_unit, metric_name, predicts_classes
 from dana.report.verdicts import (
     BETTER,
@@ -42,6 +43,8 @@ METRICS = {
         "how surprising the right token is, as the negative natural logarithm of its probability"
     ),
 }
+# Loss of MRR@10 by adaptation from which the page warns.
+WORSE_SEARCH = 0.02
 # Why a run has no verdict yet, by the table that says how far it came: the farthest first.
 STAGES = {
     "results": "there is nothing to compare the results with",
@@ -227,6 +230,7 @@ def notes(analysis: Analysis) -> list[str]:
     if run.final:
         lines.append(choice_note(run.final, run.path.resolve().name))
     lines.append(f"Next: {next_step(analysis)}.")
+    lines += _search_notes(run)
     # One result of each task: of the first arm, or of a baseline where no arm has any.
     first_results = {result.task: result for result in run.baselines}
     for result in reversed(run.results):
@@ -236,6 +240,33 @@ def notes(analysis: Analysis) -> list[str]:
         lines += [f"{name}: {warning}" for warning in result.warnings]
         lines += label_notes(result)
     return [*lines, *_measurement_notes(analysis), *_looks(analysis)]
+
+
+def _search_notes(run: RunFrames) -> list[str]:
+    """Warn where adapting made the vectors worse for search, whatever it did for the labels.
+
+    Of the target text, or else of the pool's: how well a sentence finds the rest of its document.
+    """
+    if run.retrieval is None:
+        return []
+    lines = []
+    for text in ("target", "pool"):
+        scores = run.retrieval[run.retrieval["text"] == text].set_index("arm")["mrr_10"]
+        adapted = {
+            str(arm): float(score) for arm, score in scores.items() if not is_control(str(arm))
+        }
+        if BASE not in scores or not adapted:
+            continue
+        before = float(scores[BASE])
+        for arm, after in adapted.items():
+            if after < before - WORSE_SEARCH:
+                lines.append(
+                    f"For search by vectors keep the model without adaptation: a sentence finds the "
+                    f"rest of its document with an MRR@10 of {number(after)} after adaptation "
+                    f"({arm_name(arm)}), {number(before)} before, on {text} text."
+                )
+        break
+    return lines
 
 
 def _measurement_notes(analysis: Analysis) -> list[str]:
@@ -372,6 +403,8 @@ def _use_of_model(analysis: Analysis) -> list[str]:
     """Advise how to use an adapted model that is better than the one it started from."""
     if analysis.run.final:
         name = analysis.run.path.resolve().name
+        if analysis.run.final.get("waiting"):
+            return [f"go on: dana run {name} tests the candidates for the model that are left"]
         advice = [f"label new texts: dana predict {name} NEW.csv"]
         if analysis.is_of_vectors:
             advice.append(f"or go on: dana run {name} compares fine-tuned models, too")

@@ -15,7 +15,7 @@ from dana.core.errors import ArtifactError
 from dana.core.statistics import TwoLevel, two_level
 from dana.report.arm_results import PREDICTIONS
 from dana.report.files import read_columns, read_object, reading
-from dana.tasks.kinds import find_kind
+from dana.tasks.kinds import find_kind, within_range
 from dana.tasks.kinds.base import Kind
 
 LINEAR = "linear"
@@ -70,6 +70,11 @@ class ProbeResult:
     def estimate(self) -> TwoLevel:
         """Mean score and its error over adaptations, or folds, and test texts."""
         return two_level(self.values, len(self.values), self.folds)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the mean, within the scores that the metric can have."""
+        return within_range(self.metric, self.estimate.interval)
 
     def difference(self, other: "ProbeResult") -> TwoLevel | None:
         """Estimate the difference to another arm, text by text; None if they were not probed alike.

@@ -526,7 +526,7 @@ def probe_table(probes: Sequence[ProbeResult]) -> Table:
     rows = []
     for result in probes:
         estimate = result.estimate
-        low, high = estimate.interval
+        low, high = result.interval
         rows.append(
             {
                 "task": result.task,

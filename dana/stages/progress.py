@@ -173,7 +173,7 @@ def _row(
 ) -> dict[str, str | int]:
     """Make the row of one model."""
     estimate = result.estimate
-    low, high = result.interval if isinstance(result, ArmResult) else estimate.interval
+    low, high = result.interval
     return {
         "model": model,
         "classifier": classifier,

@@ -16,6 +16,7 @@ from dana.report.headline import headline, highlights, next_step, notes
 from dana.report.run import read_run
 from dana.report.sections import build_report
 from dana.stages.report import report_stage
+from dana.tasks.kinds import within_range
 
 TEXTS = 400
 LABELS = np.arange(TEXTS) % 2
@@ -200,6 +201,58 @@ def test_a_program_reads_scores_verdicts_and_the_model_of_a_quick_run(tmp_path, 
     assert verdicts == [("dana", "base", "better"), ("dana", "tfidf", "better")]
     assert answer["model"]["choice"] == "tfidf"
     assert (answer["model"]["low"], answer["model"]["waiting"]) == (0.53, 2)
+
+
+def write_retrieval(run, arm, **scores):
+    folder = run / "retrieval" / arm
+    folder.mkdir(parents=True)
+    texts = {
+        text: None if score is None else {"documents": 40, "mrr_10": score, "ndcg_10": score}
+        for text, score in scores.items()
+    }
+    write_json(folder / "retrieval.json", {"texts": texts})
+
+
+@pytest.mark.parametrize(
+    ("base", "dana", "text"),
+    [
+        ({"target": 0.765, "pool": 0.7}, {"target": 0.5, "pool": 0.7}, "target"),
+        ({"target": 0.765, "pool": 0.7}, {"target": 0.75, "pool": 0.1}, None),
+        ({"target": None, "pool": 0.765}, {"target": None, "pool": 0.5}, "pool"),
+        ({"target": 0.765, "pool": 0.7}, {"target": 0.8, "pool": 0.7}, None),
+    ],
+)
+def test_the_page_warns_of_vectors_that_search_worse_after_adaptation(tmp_path, base, dana, text):
+    run = tmp_path / "tickets"
+    write_run(run, base=0.5, dana=0.7)
+    write_retrieval(run, "base", **base)
+    write_retrieval(run, "dana", **dana)
+    write_retrieval(run, "random", target=0.1, pool=0.1)  # nobody searches by its vectors
+    said = [line for line in build_report(read_run(run)).notes if line.startswith("For search")]
+    if text is None:
+        assert said == []
+    else:
+        [line] = said
+        assert "keep the model without adaptation" in line
+        assert "MRR@10 of 0.500 after adaptation (adapted), 0.765 before" in line
+        assert f"on {text} text" in line
+
+
+def test_before_all_candidates_are_tested_the_next_step_is_to_go_on(tmp_path):
+    run = tmp_path / "tickets"
+    write_run(run, base=0.5, dana=0.7)
+    write_choice(run, "tfidf", 2, "tfidf")
+    notes = build_report(read_run(run)).notes
+    assert notes[0].endswith("2 candidates are not tested yet; the best of all replaces it then.")
+    assert notes[1].startswith("Next: go on: dana run tickets tests the candidates")
+
+
+def test_an_interval_ends_where_the_scores_do(tmp_path):
+    assert within_range("macro_f1", (0.844, 1.029)) == (0.844, 1)
+    assert within_range("accuracy", (-0.1, 0.4)) == (0, 0.4)
+    assert within_range("spearman", (-1.2, 0.4)) == (-1, 0.4)
+    assert within_range("mae", (-0.1, 7.0)) == (0, 7)
+    assert all(np.isnan(within_range("accuracy", (np.nan, np.nan))))
 
 
 def test_the_model_at_the_end_and_why_are_on_the_first_screen(tmp_path):

@@ -1,6 +1,9 @@
 """Look up kinds of labels by name; each kind is one file, their interface is in base.py."""
 
+import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from dana.core.config import require
 from dana.tasks.kinds.base import Kind
@@ -28,6 +31,24 @@ def find_kind(name: str) -> type[Kind]:
 def is_error(metric: str) -> bool:
     """Return whether lower values of a metric are better."""
     return any(kind.metrics.get(metric) == "lower" for kind in KINDS.values())
+
+
+def within_range(metric: str, interval: tuple[float, float]) -> tuple[float, float]:
+    """Cut the interval of a mean score at the lowest and the highest score that a metric can have.
+
+    With few folds an interval by Student's t reaches beyond them.
+
+    Args:
+        metric: Name of the metric.
+        interval: Its ends; NaN stays NaN.
+    """
+    lowest, highest = 0.0, 1.0
+    if is_error(metric):
+        highest = math.inf
+    elif metric in Regression.metrics:  # a correlation
+        lowest = -1.0
+    low, high = interval
+    return float(np.clip(low, lowest, highest)), float(np.clip(high, lowest, highest))
 
 
 def kind_of_model(labels: Sequence[str], problem_type: str | None, per_word: bool) -> Kind | None:
