@@ -22,6 +22,7 @@ else:
 T = TypeVar("T")
 # Seconds without a line or a moving bar, after which a heartbeat says that work goes on.
 QUIET = 8.0
+LONGEST_QUIET = 120.0  # seconds between two heartbeats without any news
 USUAL_SIZE = (80, 24)  # columns and lines of a terminal that does not say how many it has
 BAR_INTERVAL = 5.0  # seconds between two states of a bar that goes to a file
 SURE = 30.0  # seconds after which the time left is shown below one hundredth of the work
@@ -129,13 +130,23 @@ class Heartbeat:
         Heartbeat._innermost = self._outer
 
     def _beat(self) -> None:
-        """Look four times in a quiet span; only the innermost block speaks."""
+        """Look four times in a quiet span; only the innermost block speaks.
+
+        Each line without news in between waits twice as long as the one before it, so that a log
+        file is not filled with them.
+        """
         log = get_logger(__name__)
+        quiet = self._quiet
+        spoke_at = _last_output
         while not self._ended.wait(self._quiet / 4):
-            is_silent = time.monotonic() - _last_output >= self._quiet
+            if _last_output != spoke_at:  # something else was shown
+                quiet = self._quiet
+            is_silent = time.monotonic() - _last_output >= quiet
             if is_silent and Heartbeat._innermost is self:
                 _note_output()  # an application's own handlers do not
                 log.info("%s", self._words())
+                spoke_at = _last_output
+                quiet = min(2 * quiet, max(LONGEST_QUIET, self._quiet))
 
 
 _label: ContextVar[str] = ContextVar("label", default="")

@@ -16,6 +16,7 @@ from dana.core.errors import DanaError
 IDLE = 5  # seconds after which an idle process ends; half a minute later if its owner was killed
 DEPTH = 4  # batches read ahead; more only cost memory
 POLL = 0.2  # seconds between two checks that the owner is alive
+CLEANING = 10  # seconds in which a call that lost its owner may remove what is half-written
 
 T = TypeVar("T")
 
@@ -97,7 +98,7 @@ class Worker:
 
 
 def _end_with(owner: int) -> None:
-    """Interrupt this process when its owner dies."""
+    """Interrupt this process when its owner dies, and end it soon after, as loky waits for other calls."""
     os.setsid()  # Ctrl-C reaches only the owner, which then interrupts this process
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in background jobs
 
@@ -105,6 +106,8 @@ def _end_with(owner: int) -> None:
         while os.getppid() == owner:
             time.sleep(POLL)
         os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(CLEANING)
+        os._exit(os.EX_TEMPFAIL)
 
     threading.Thread(target=watch, daemon=True, name="owner").start()
 

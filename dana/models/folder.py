@@ -632,6 +632,11 @@ def loading(what: str) -> Iterator[None]:
                 "its architecture needs code from its folder, which dana never runs; take a model "
                 "of an architecture that transformers has"
             )
+        elif "couldn't connect to" in message and not Path(what).exists():
+            message = (
+                f"there is no such folder{nearest_path(what)}, and the Hub, which may have a model of "
+                f"this name, cannot be reached; models that are installed: {_shipped_names()}"
+            )
         elif "ignore_mismatched_sizes" in message:
             # Its message refers to a table of weights, which is silenced.
             message = f"its weights have other shapes than in its config.json; {OF_ONE_MODEL}"
@@ -640,6 +645,11 @@ def loading(what: str) -> Iterator[None]:
         elif re.search("does not appear to have a file named .*safetensors", message):
             message = f"{message}; {convert_command(what)} opens pytorch_model.bin"
         raise ArtifactError(f"{what}: cannot be loaded: {message}") from error
+
+
+def _shipped_names() -> str:
+    """List the names of the models that need no Hub."""
+    return ", ".join([*SHIPPED, minilm.NAME, mpnet.NAME, smollm2.NAME])
 
 
 def _no_class(message: str) -> str:
@@ -776,10 +786,9 @@ def check_checkpoint(model: str) -> None:
         may_be_hub_name = not (path.is_absolute() or model.startswith(".") or model.count("/") > 1)
         if may_be_hub_name:
             return
-        known_names = ", ".join([*SHIPPED, minilm.NAME, mpnet.NAME, smollm2.NAME])
         raise ArtifactError(
             f"{model}: no such folder{nearest_path(model)}; models that are installed: "
-            f"{known_names}"
+            f"{_shipped_names()}"
         )
     base = adapted_base(str(path))
     if base is not None:

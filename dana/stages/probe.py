@@ -45,7 +45,7 @@ from dana.finetuning.probe import (
 from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings, chosen_weight
 from dana.models.encoder_folder import is_static_model
-from dana.models.folder import check_checkpoint, model_identity, model_name
+from dana.models.folder import check_checkpoint, load_tokenizer, model_identity, model_name
 from dana.models.pooling import read_pooling
 from dana.report.probes import ALL, LINEAR, NEIGHBOURS, NEIGHBOURS_FILE
 from dana.tasks.card import SPLITS, TaskCard, load_card
@@ -80,8 +80,10 @@ def check_probed(model: str) -> None:
     Raises:
         ArtifactError: If it cannot be used.
     """
-    if not is_static_model(model):
-        check_checkpoint(model)
+    if is_static_model(model):
+        return
+    check_checkpoint(model)
+    load_tokenizer(model)  # which also opens its configuration
 
 
 def probe_stage(

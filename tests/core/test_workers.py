@@ -75,6 +75,31 @@ def test_workers_of_a_process_that_was_killed_end_by_themselves(tmp_path):
     assert not alive
 
 
+STEP = """
+import os, sys, time
+from dana.core.workers import Worker
+
+worker = Worker({})
+print(worker.submit(os.getpid).result(), flush=True)  # idle from now on
+time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_of_steps_ends_after_its_owner_was_killed_though_it_is_idle(tmp_path):
+    (tmp_path / "script.py").write_text(STEP, encoding="utf-8")
+    command = [sys.executable, str(tmp_path / "script.py")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    worker = Path("/proc") / process.stdout.readline().strip()
+    assert worker.exists()
+    process.kill()
+    process.wait()
+    until = time.monotonic() + workers_module.CLEANING + 30
+    while worker.exists() and time.monotonic() < until:
+        time.sleep(0.2)
+    assert not worker.exists()
+
+
 def test_reading_ahead_keeps_order_and_passes_errors_on():
     assert list(prefetch(iter(range(100)), depth=3)) == list(range(100))
 

@@ -1,6 +1,7 @@
 """``dana probe``: its files, draws that all models share, kinds of tasks, groups, what is refused, and kills."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -104,6 +105,21 @@ def test_other_kinds_of_labels(checkpoint, tmp_path, kind, metric, label, labels
     assert metrics["kind"] == kind
     assert len(metrics["sizes"]) == 3
     assert all(np.isfinite(row["mean"]) for row in metrics["sizes"])
+
+
+def test_a_model_that_cannot_be_opened_is_refused_once_before_any_work(
+    checkpoint, tmp_path, capsys
+):
+    card = toy_task.write_folds(tmp_path)
+    broken = shutil.copytree(checkpoint, tmp_path / "broken")
+    for file in broken.glob("*token*"):
+        file.unlink()
+    (broken / "vocab.txt").unlink(missing_ok=True)
+    out = tmp_path / "run"
+    words = ["probe", "--model", str(broken), "--task", str(card), "--out", str(out)]
+    assert main(words) == 2
+    assert capsys.readouterr().err.count("broken: ") == 1
+    assert not out.exists()
 
 
 def test_a_task_of_tags_is_refused_in_words(checkpoint, tmp_path, capsys):
