@@ -54,7 +54,7 @@ def processes() -> int:
             several.
     """
     size = os.environ.get("WORLD_SIZE") or "1"
-    is_count = size.isdigit() and int(size) >= 1
+    is_count = size.isdecimal() and int(size) >= 1
     require(is_count, "WORLD_SIZE", size, "the number of processes of the launch")
     # accelerate launch sets MASTER_ADDR only for several processes, and WORLD_SIZE only if it
     # starts them. On a CPU it starts one process in any case, which would train alone and end with
@@ -78,7 +78,11 @@ def process_rank() -> int:
     """
     rank = os.environ.get("RANK") or "0"
     form = "the number of this process, from 0, as a launcher sets it"
-    require(rank.isdigit(), "RANK", rank, form)
+    require(rank.isdecimal(), "RANK", rank, form)
+    if "WORLD_SIZE" not in os.environ:
+        return 0
+    is_below = int(rank) < processes()
+    require(is_below, "RANK", rank, f"below WORLD_SIZE={processes()}, or unset without a launcher")
     return int(rank)
 
 
@@ -97,7 +101,7 @@ class Share:
             ConfigError: If it is of another form.
         """
         number, slash, of = spec.partition("/")
-        are_numbers = bool(slash) and number.isdigit() and of.isdigit()
+        are_numbers = bool(slash) and number.isdecimal() and of.isdecimal()
         fits = are_numbers and 1 <= int(number) <= int(of)
         require(fits, "--shard", spec, "i/N with i from 1 to N, for example 1/8")
         return cls(int(number) - 1, int(of))
@@ -300,7 +304,7 @@ def rendezvous_options() -> dict[str, Any]:
 
 def env_flag(name: str) -> bool:
     """Return True if an environment variable is set to a true value, as Accelerate reads it."""
-    return os.environ.get(name, "").lower() in ("1", "true", "yes")
+    return os.environ.get(name, "").lower() in ("1", "true", "yes", "y", "t", "on")
 
 
 @contextmanager

@@ -68,7 +68,9 @@ KINDS = {
 }
 UNWRITABLE = re.compile("[\0\ud800-\udfff]")  # in no path and no file
 PLAIN = (int, float, str, bool, NoneType)
-OUT_OF_RANGE = re.compile("greater_than|less_than|too_short|literal_error")  # kinds of errors
+OUT_OF_RANGE = re.compile(
+    "greater_than|less_than|too_short|too_long|literal_error"
+)  # kinds of errors
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,12 @@ def settings_model(cls: type[S]) -> type[S]:
     @functools.wraps(validate)
     def check(self: Any, *arguments: Any, **keywords: Any) -> None:
         positional = dict(zip(names, arguments, strict=False))  # by key, which errors name
+        if len(arguments) > len(names):
+            count = f"takes {len(names)} positional arguments but {len(arguments)} were given"
+            raise TypeError(f"{model.__name__}() {count}")
+        for name in positional:
+            if name in keywords:
+                raise TypeError(f"{model.__name__}() got multiple values for argument {name!r}")
         values = {**positional, **keywords}
         try:
             validate(self, **values)
@@ -131,9 +139,16 @@ def load(
         if not equals:
             raise ConfigError(f"{override!r}: must be key=value")
         path = key.split(".")
+        is_text = _is_text(cls, path)
+        # As YAML, * begins an alias, and of single characters only ~ is a value. As text, *.txt is a
+        # glob, and a comma a separator.
+        is_no_yaml = text.startswith("*") or (len(text) == 1 and text != "~")
+        if is_text and is_no_yaml:
+            assign(result, path, text, override)
+            continue
         value = parse_yaml(text, repr(override[:60]))
         is_other = value is not None and not isinstance(value, str)
-        if is_other and _is_text(cls, path):
+        if is_text and is_other:
             value = text  # 2024 is a folder's name, too
         assign(result, path, value, override)
     try:
@@ -148,7 +163,13 @@ def build(cls: type[S], values: Any, prefix: str = "") -> S:
     Raises:
         ConfigError: If a key is unknown or a value is not allowed.
     """
-    for key, value in _texts(values, prefix):
+    try:
+        texts = list(_texts(values, prefix.rstrip(".")))
+    except RecursionError as error:
+        raise ConfigError(
+            "a value holds itself: remove the alias in YAML (*) that names it"
+        ) from error
+    for key, value in texts:
         if UNWRITABLE.search(value):
             raise SettingError(key, value, "text that a file can hold")
     try:

@@ -8,7 +8,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from dana.core.errors import Damage
@@ -67,7 +67,8 @@ class Layout:
         """Say in words what was found."""
         words = []
         if self.separator != NO_SEPARATOR:
-            words.append(f"separated by {SEPARATORS.get(self.separator, self.separator)}s")
+            name = SEPARATORS.get(self.separator)
+            words.append(f"separated by {name}s" if name else f"separated by {self.separator!r}")
         if self.separator == NO_SEPARATOR:
             words.append("one column")
         if not self.has_header:
@@ -76,7 +77,8 @@ class Layout:
                 columns += f" to {len(self.names)}"
             words.append(f"no header: {columns}")
         if self.skipped:
-            words.append(f"{self.skipped} lines before the header left out ({self.lead!r})")
+            noun = "line" if self.skipped == 1 else "lines"
+            words.append(f"{self.skipped} {noun} before the header left out ({self.lead!r})")
         return "; ".join(words)
 
     @property
@@ -102,31 +104,33 @@ def find_layout(
     Raises:
         Damage: If the header names a column twice.
     """
-    sample, is_cut = _sample(lines())
+    stream = iter(lines())
+    left_out = list(islice(stream, inputs.skip_lines or 0))
+    sample, is_cut = _sample(stream)
     marks = sorted(SEPARATORS, key=lambda mark: (mark == "\t") != is_tsv)
     marks.append(NO_SEPARATOR)
-    skipped = inputs.skip_lines or 0
-    if sample and not skipped:
+    if sample and not left_out:
         hint = EXCEL_HINT.fullmatch(sample[0][1].strip("\r\n"))
         if hint:
-            skipped = 1
+            left_out = [sample.pop(0)]
             marks = [hint[1]]
     if inputs.mark is not None:
         marks = [inputs.mark]
-    best = _best_reading(sample[skipped:], is_cut, marks, wanted, inputs)
+    best = _best_reading(sample, is_cut, marks, wanted, inputs)
     if best is None:
         return None
     has_quotes = best.has_quotes
     if best.mark == "\t" and inputs.quotes is None:
-        has_quotes = has_quotes and _encloses(sample[skipped:], best.rows, is_cut)
-    before = skipped
-    lead = ""
-    if skipped:
-        lead = sample[0][1].strip()
+        has_quotes = has_quotes and _encloses(sample, best.rows, is_cut)
+    before = len(left_out)
     if best.guess.start:
         first_line = best.rows[best.guess.start].line
-        before = next(at for at, (line, _) in enumerate(sample) if line == first_line)
-        lead = lead or sample[best.rows[0].line - 1][1].strip()
+        titles = [row for row in sample if row[0] < first_line]
+        before += len(titles)
+        left_out += [row for row in titles if row[0] >= best.rows[0].line]
+    lead = ""
+    if left_out:
+        lead = left_out[0][1].strip()
     return best.guess.layout(best.mark, has_quotes, before, lead[:60])
 
 
@@ -428,7 +432,12 @@ def _names_by_header(first: list[str], others: Sequence[Sequence[str]]) -> tuple
         has_numbers = all(cells[0] == str(row) for row, cells in enumerate(others, 1))
         if has_numbers and not has_empty_end:
             first = ["", *first]  # R numbers the rows in a column without a name
-    names = [name or str(number) for number, name in enumerate(first, 1)]
+    names = []
+    for number, name in enumerate(first, 1):
+        if not name:
+            # pandas writes the columns "", 0, 1 and so on, of which one is named like the number.
+            name = f"column {number}" if str(number) in first else str(number)
+        names.append(name)
     return names, has_empty_end
 
 
@@ -456,7 +465,7 @@ def _leading_rows(rows: Sequence[Row], usual: int, wanted: Sequence[str], is_she
     names = [{*map(str.strip, row.cells)} for row in rows[: MOST_LEADING + 1]]
     last = max((place for place, cells in enumerate(names) if cells & {*wanted}), default=0)
     for place, row in enumerate(rows[: MOST_LEADING + 1]):
-        if row.problem:
+        if row.problem or names[place] & {*wanted}:
             return place
         filled = [number for number, cell in enumerate(row.cells) if cell.strip()]
         is_odd = len(row.cells) != usual

@@ -18,6 +18,7 @@ form ``name=value`` add a column, unless the file has one of this name. :mod:`da
 finds the files of a source.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -43,7 +44,13 @@ Lines = Iterable[tuple[int, str]]  # line number and line
 LAYOUT_SAMPLE = 1 << 24  # characters of plain text that decide its layout
 # Lines; with longer paragraphs on average, blank lines do not separate paragraphs.
 MAX_PARAGRAPH = 20
-BINARY = {b"PAR1": ".parquet", b"ARROW1": ".arrow", b"PK\x03\x04": ".xlsx", b"\xd0\xcf": ".xls"}
+PARQUET = b"PAR1"  # at both ends of a Parquet file
+# First bytes of other binary files, as long as they are: text may begin with a part of them.
+BINARY = {
+    b"ARROW1\x00\x00": ".arrow",
+    b"PK\x03\x04": ".xlsx",
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": ".xls",
+}
 USUAL = {".csv": ",", ".tsv": "\t"}  # separator that a name promises
 MOST_SAID = 10  # files of which the same is said
 
@@ -129,8 +136,9 @@ def _records(
             yield from _sheet(path, kind, inputs)
         elif kind in USUAL:
             found = layout or _layout_of_table(path, inputs)
-            if found is not None:
-                yield from read_rows(origin, read_lines(path, errors, inputs.encoding), found)
+            if found is None:
+                raise Damage(1, "the file has no row that can be read")
+            yield from read_rows(origin, read_lines(path, errors, inputs.encoding), found)
         elif kind == ".txt":
             documents = _documents_of(path, inputs)
             yield from _plain_text(origin, read_lines(path, errors, inputs.encoding), documents)
@@ -188,7 +196,7 @@ def _kind_of_text(path: File, named: str, inputs: Inputs, is_table: bool) -> str
 
 
 def _binary_kind(path: Path) -> str:
-    """Return the format of a binary file by its first bytes; empty for text.
+    """Return the format of a binary file by its first and last bytes; empty for text.
 
     Raises:
         DataError: If the file cannot be read.
@@ -196,8 +204,13 @@ def _binary_kind(path: Path) -> str:
     try:
         with path.open("rb") as stream:
             head = stream.read(8)
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - len(PARQUET)))
+            tail = stream.read()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    if head.startswith(PARQUET) and tail == PARQUET:
+        return ".parquet"
     for magic, kind in BINARY.items():
         if head.startswith(magic):
             return kind
@@ -223,7 +236,10 @@ def _is_surely_table(path: File, first: str, inputs: Inputs) -> bool:
     has_numbers = all(name.isdecimal() for name in wanted) and "\t" in first
     if not has_numbers and not any(name in first for name in wanted):
         return False
-    layout = _find(path, inputs, is_tsv=False)
+    try:
+        layout = _find(path, inputs, is_tsv=False)
+    except Damage:  # of a table; as text it can be read
+        return False
     if layout is None or layout.separator == NO_SEPARATOR or not layout.is_even:
         return False
     if not layout.has_header and layout.separator != "\t":

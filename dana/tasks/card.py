@@ -233,6 +233,11 @@ class TaskCard:
         key_sets = ({"local"}, {"file"}, {"hub"}, {"local", "hub"}, {"file", "hub"})
         if {*self.data} not in key_sets:
             raise SettingError("data", self.data, "local or file, or hub, or both")
+        if not all(name.strip() for name in self.data.values()):
+            raise SettingError("data", self.data, "names that are not empty")
+        if SPLIT in str(self._file_pattern.parent):
+            form = "a path with {split} in its last part only"
+            raise SettingError("data.file", self.data["file"], form)
         dataset, _, _ = self.data.get("hub", "").partition(":")
         _, separator, commit = dataset.partition("@")
         if separator and not COMMIT.fullmatch(commit):
@@ -251,7 +256,10 @@ class TaskCard:
         """
         values, origins = card_values(path)
         origin = " with ".join(map(str, origins))
-        kind = find_kind(str(values.get("kind", DEFAULT)))
+        try:
+            kind = find_kind(str(values.get("kind", DEFAULT)))
+        except ConfigError as error:
+            raise ConfigError(f"{origin}: {error}") from error
         if "origins" in values:
             raise ConfigError(
                 f"{origin}: origins={values['origins']!r}: not a key of task cards; remove it"
@@ -371,9 +379,10 @@ class TaskCard:
             for suffix in SUFFIXES:
                 if Path(path + suffix).is_file():
                     return path + suffix
-            for folder in (path, path.replace(split, hub_split)):
-                if is_saved(Path(folder)):
-                    return folder
+            hub_name = self._file_pattern.name.replace(SPLIT, hub_split)
+            for folder in (Path(path), Path(path).with_name(hub_name)):
+                if is_saved(folder):
+                    return str(folder)
         if "hub" in self.data and not data:
             name, _, config = self.data["hub"].partition(":")
             return f"hf:{name}:{config}:{hub_split}"
@@ -411,7 +420,11 @@ class TaskCard:
 def _presets(origin: str, values: Any) -> dict[str, Preset]:
     """Merge a card's presets into the default ones."""
     is_mapping = isinstance(values, dict)
-    if not is_mapping or not all(isinstance(preset, dict) for preset in values.values()):
+    if (
+        not is_mapping
+        or not all(isinstance(name, str) for name in values)
+        or not all(isinstance(preset, dict) for preset in values.values())
+    ):
         raise ConfigError(f"{origin}: presets={values!r}: must map names to hyper-parameters")
     presets = dict(PRESETS)
     for name, preset in values.items():
@@ -443,6 +456,6 @@ def load_card(name: str) -> TaskCard:
     card = find_card(name)
     if card is None:
         raise ConfigError(
-            f"unknown task {name!r}{suggestion(name, card_files())} Or pass the path of a YAML card"
+            f"unknown task {name!r}{suggestion(name, card_files())}. Or pass the path of a YAML card"
         )
     return card

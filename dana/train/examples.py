@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from dana.core.config import require
-from dana.core.errors import DataError
+from dana.core.errors import ConfigError, DataError
 from dana.core.logging import monitor
 from dana.core.rng import derive_seed
 from dana.core.schemas import Document, document_starts, whole_documents
@@ -62,6 +62,11 @@ class SpecialTokens:
     def from_tokenizer(cls, tokenizer: Any, paired: bool = False) -> "SpecialTokens":
         """Find what a tokenizer adds to a text, or to a pair of texts, by tokenising a single letter."""
         letter = tokenizer("a", add_special_tokens=False)["input_ids"]
+        if not letter:
+            raise ConfigError(
+                "the tokenizer gives no token for the letter a, by which its special tokens are "
+                "found; add the letter, or a token for unknown text, to its vocabulary"
+            )
         text = tokenizer("a")["input_ids"]
         starts = range(len(text))
         start = next(first for first in starts if text[first : first + len(letter)] == letter)

@@ -20,6 +20,7 @@ from dana.core.settings import (
     range_of,
     settings_model,
 )
+from dana.corpus.inputs import Inputs
 from dana.stages.settings import RunSettings
 
 
@@ -193,3 +194,31 @@ def test_yaml_files_are_read_and_bad_ones_located(tmp_path, content, location):
     path.write_bytes(content) if content else path.unlink()
     with pytest.raises(ConfigError, match=f"{location}: "):
         read_yaml(path)
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "value"),
+    [
+        ("inputs.separator=,", "separator", ","),
+        ("inputs.separator=|", "separator", "|"),
+        ("inputs.separator=#", "separator", "#"),
+        ("inputs.separator=~", "separator", None),
+    ],
+)
+def test_a_text_that_is_no_yaml_is_taken_as_it_is_written(override, key, value):
+    settings = load(RunSettings, {}, overrides=[override])
+    assert getattr(settings.inputs, key) == value
+
+
+def test_a_value_that_holds_itself_is_refused_in_words():
+    arms = []
+    arms.append(arms)
+    with pytest.raises(ConfigError, match="holds itself"):
+        load(RunSettings, {"arms": arms})
+
+
+def test_arguments_that_settings_do_not_take_are_refused():
+    with pytest.raises(TypeError, match="positional arguments"):
+        Inputs(*[None] * 20)
+    with pytest.raises(TypeError, match="multiple values for argument 'text_field'"):
+        Inputs(["text"], text_field=["body"])

@@ -188,3 +188,15 @@ def test_idle_threads_sleep_unless_the_environment_says_otherwise():
             words, env=environment | given, capture_output=True, text=True, check=True
         )
         assert run.stdout.splitlines()[-1] == printed
+
+
+def test_a_rank_without_a_launch_counts_for_nothing(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert process_rank() == 0
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    assert process_rank() == 1
+    monkeypatch.setenv("RANK", "2")
+    with pytest.raises(ConfigError, match="RANK='2': must be below WORLD_SIZE=2"):
+        process_rank()

@@ -236,3 +236,62 @@ def test_a_column_of_texts_over_several_lines_keeps_its_quotes_where_the_file_is
     records = list(read_file(tmp_path / "x.csv"))
     assert [record.fields["text"] for record in records[:2]] == ["a\nb", "c, d"]
     assert (records[2].line, records[2].problem[:7]) == (5, "not CSV")
+
+
+def test_a_table_of_pandas_with_numbered_columns_and_an_index_is_read(tmp_path):
+    path = tmp_path / "numbers.csv"
+    path.write_text(",0,1\n0,a nice text,b\n1,another one,c\n")
+    fields = [record.fields for record in read_file(path)]
+    assert fields[0] == {"column 1": "0", "0": "a nice text", "1": "b"}
+
+
+@pytest.mark.parametrize("row", ["#id,text,kind\n1,foo,text\n2,bar,x\n", "text,,\na,b,c\nd,e,f\n"])
+def test_a_header_with_the_column_that_is_wanted_is_no_title(tmp_path, row):
+    path = tmp_path / "table.csv"
+    path.write_text(row)
+    texts = [record.fields.get("text") for record in read_file(path)]
+    assert texts in (["foo", "bar"], ["a", "d"])
+
+
+def test_more_lines_may_be_left_out_than_are_looked_at(tmp_path):
+    path = tmp_path / "late.csv"
+    rows = "".join(f"row {number},a\n" for number in range(100))
+    path.write_text("x\n" * 1000 + "text,label\n" + rows)
+    records = list(read_file(path, Inputs(skip_lines=1000)))
+    assert [record.fields["text"] for record in records] == [f"row {row}" for row in range(100)]
+
+
+@pytest.mark.parametrize(
+    ("content", "given"),
+    [
+        ("text\rx,label\nA nice text,b\nAnother,c\n", {}),
+        ("\n\n\n", {}),
+        ("text,label\na,b\n", {"skip_lines": 9}),
+    ],
+)
+def test_a_table_without_a_row_does_not_vanish_silently(tmp_path, content, given):
+    path = tmp_path / "table.csv"
+    path.write_bytes(content.encode())
+    [record] = read_file(path, Inputs(**given))
+    assert "no row that can be read" in record.problem
+
+
+def test_prose_whose_first_line_repeats_a_word_is_text(tmp_path):
+    path = tmp_path / "prose.txt"
+    path.write_text("The road was long, long, long, says the text.\nIt went on.\nAnd on.\n")
+    assert len([record for record in read_file(path) if not record.problem]) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [
+        ("PAR1 is a receptor of thrombin.\nIt is.\n", "utf-8"),
+        ("ARROW1 is a ship.\nIt sails.\n", "utf-8"),
+        ("по дороге шёл человек.\nОн шёл.\n", "koi8-r"),
+    ],
+)
+def test_text_that_begins_like_a_binary_file_is_text(tmp_path, content, encoding):
+    path = tmp_path / "text.txt"
+    path.write_bytes(content.encode(encoding))
+    records = list(read_file(path, Inputs(encoding=encoding)))
+    assert [record.fields["text"].strip() for record in records] == content.splitlines()

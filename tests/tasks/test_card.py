@@ -422,3 +422,28 @@ def test_balanced_classes_are_part_of_what_decides_a_result_and_numbers_have_non
         assert FinetuneSettings(class_weight=override).fields_of(balanced).class_weight == expected
     with pytest.raises(ConfigError, match="numbers have no classes"):
         replace(balanced, kind="regression", labels=[], metric="mae", direction="lower")
+
+
+def test_folders_named_as_the_hub_names_splits_are_found_below_any_path(tmp_path):
+    from datasets import Dataset
+
+    home = tmp_path / "dev" / "test"  # names of splits on the way
+    for split in ("train", "validation", "test"):
+        rows = [{"text": f"{split} text {row}", "label": "bird"} for row in range(3)]
+        Dataset.from_list(rows).save_to_disk(str(home / "saved" / split))
+    card = card_with(home, data={"local": "saved"}, splits={})
+    for split, name in (("train", "train"), ("dev", "validation"), ("test", "test")):
+        assert read_split(card, split)[0].text == f"{name} text 0"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"file": "{split}/x"}, "last part only"),
+        ({"file": " "}, "not empty"),
+        ({"hub": ""}, "not empty"),
+    ],
+)
+def test_files_of_a_card_that_cannot_be_found_are_refused(tmp_path, data, words):
+    with pytest.raises(ConfigError, match=words):
+        card_with(tmp_path, data=data, splits={})

@@ -14,7 +14,7 @@ from typing import Any
 
 from dana.core.artifacts import refuse_inside_artifact
 from dana.core.config import require
-from dana.core.errors import DanaError
+from dana.core.errors import DanaError, Preemption
 from dana.core.launch import (
     StopRequest,
     busy_text,
@@ -25,6 +25,7 @@ from dana.core.launch import (
     process_rank,
     processes,
     single_process,
+    stop_on_signal,
 )
 from dana.core.logging import (
     Heartbeat,
@@ -136,7 +137,9 @@ def execute(
                 execution.begin(submit)
     finally:
         if is_writer():
-            write_metrics(run, execution.made)
+            outputs = execution.outputs()
+            if outputs or not (run.folder / RESULTS).exists():
+                write_metrics(run, outputs)
     log.info(
         "steps     %d of %d done (%s)", len(execution.made), len(run.steps), execution.clock.text()
     )
@@ -163,6 +166,14 @@ class _Execution:
         self.failed: dict[str, BaseException] = {}
         self.at_work: dict[str, float] = {}
 
+    def outputs(self) -> dict[str, str]:
+        """Return the outputs of the finished steps, also of those that an earlier call finished."""
+        outputs = {}
+        for step in self.run.steps:
+            if self.states[step.name] == "done":
+                outputs[step.name] = self.run.record(step.name)["made"]
+        return outputs | self.made
+
     def words(self) -> str:
         """Say which steps are at work, for how long, and what time is left."""
         now = time.monotonic()
@@ -170,7 +181,7 @@ class _Execution:
             f"{words} ({format_duration(now - start)})"
             for words, start in list(self.at_work.items())
         ]
-        parts = [f"{'at work':<9} {', '.join(steps) or 'writing the report'}", self.clock.text()]
+        parts = [f"{'at work':<9} {', '.join(steps) or 'between two steps'}", self.clock.text()]
         return "; ".join([*parts, *filter(None, [busy_text()])])
 
     def begin(self, submit: Submit) -> None:
@@ -195,18 +206,36 @@ class _Execution:
 
         Launched processes work on one step together, unless one process does it alone.
         """
-        stop = next(
-            (index for index, step in enumerate(self.waiting) if step.stops), len(self.waiting)
-        )
-        if stop == 0 and not self.running:
-            stop = 1
-        ready = [step for step in self.waiting[:stop] if set(step.needs) <= self.made.keys()]
-        ready = self._in_time(ready)
+        ready = self._ready()
         if not has_peers():
             return ready[: self.jobs - len(self.running)]
         if ready and ready[0].is_alone:
             return [step for step in ready if step.is_alone][: processes()]
         return ready[:1]
+
+    def _ready(self) -> list[Step]:
+        """Return the steps that may begin now, in order.
+
+        They are those before the next step that may stop the run. That step begins when all before
+        it are over. If it cannot begin itself, for a failed dependency or want of time, those
+        behind it are not kept waiting.
+        """
+        group: list[Step] = []
+        for step in self.waiting:
+            if step.stops:
+                ready = self._in_time(self._satisfied(group))
+                if ready or self.running:
+                    return ready
+                group = []
+                if ready := self._in_time(self._satisfied([step])):
+                    return ready
+            else:
+                group.append(step)
+        return self._in_time(self._satisfied(group))
+
+    def _satisfied(self, steps: list[Step]) -> list[Step]:
+        """Return the steps whose dependencies are done."""
+        return [step for step in steps if set(step.needs) <= self.made.keys()]
 
     def _in_time(self, steps: list[Step]) -> list[Step]:
         """Return the steps that may begin now, on all processes those of the first one's clock.
@@ -326,7 +355,10 @@ def _call_here(call: Call) -> "Future[Any]":
     except Exception as error:
         outcome.set_exception(error)
         link: BaseException | None = error
-        while link:  # a failed step must not keep its model until the run ends
+        visited: set[int] = set()  # an error may be its own cause
+        while link and id(link) not in visited:
+            visited.add(id(link))
+            # A failed step must not keep its model until the run ends.
             traceback.clear_frames(link.__traceback__)
             link = link.__cause__ or link.__context__
         return_memory()
@@ -344,12 +376,34 @@ def _call_on_ranks(calls: list[Call]) -> "list[Future[Any]]":
 
     rank = process_rank()
     outcome = None
-    with StopRequest():  # an idle process waits for the others, which end by the same signal
+    with StopRequest() as request:  # an idle process waits for the others
         if rank < len(calls):
             with single_process():
-                outcome = _portable(_call_here(calls[rank]))
+                outcome = _stoppable(calls[rank])
         outcomes = gather_object([outcome])
-    return [_future(*parts) for parts in outcomes[: len(calls)]]
+        was_told = any(gather_object([request.received]))
+    futures = [_future(*parts) for parts in outcomes[: len(calls)]]
+    is_stopped = any(_exit_code(future) == STOPPED for future in futures)
+    if was_told and not is_stopped:
+        raise Preemption(
+            "stopped by a signal; finished work is saved, and the same command resumes"
+        )
+    return futures
+
+
+def _exit_code(outcome: "Future[Any]") -> int:
+    """Return the exit code of a call that is over; 0 if it succeeded."""
+    error = outcome.exception()
+    return getattr(error, "exit_code", 1) if error is not None else 0
+
+
+def _stoppable(call: Call) -> tuple[Outcome | None, str, int]:
+    """Make a call, which a signal ends at once, and return what :func:`_portable` does."""
+    try:
+        with stop_on_signal():
+            return _portable(_call_here(call))
+    except Preemption as error:
+        return None, str(error), error.exit_code
 
 
 def _portable(outcome: "Future[Any]") -> tuple[Outcome | None, str, int]:
@@ -375,7 +429,8 @@ def _call_there(call: Call) -> Outcome:
     """Run one step in a worker process, with its output in a log file."""
     log_file = call.log_file
     log_file.parent.mkdir(parents=True, exist_ok=True)
-    with log_file.open("w", encoding="utf-8") as stream:
+    # A step that is reused says little; what its work said stays before it.
+    with log_file.open("a", encoding="utf-8") as stream:
         for descriptor in (1, 2):
             os.dup2(stream.fileno(), descriptor)
     setup()

@@ -172,6 +172,41 @@ def test_a_failing_step_stops_only_what_needs_it_and_what_needs_no_step_is_refus
         execute(Run(tmp_path, bad), jobs=0)
 
 
+def test_a_look_that_cannot_begin_keeps_no_other_step_waiting(tmp_path):
+    look = replace(note(tmp_path, "look", {}), after=("bad",), stops=True)
+    with pytest.raises(DanaError, match="line 3: no text"):
+        execute(Run(tmp_path, (refuse("bad"), look, draw(tmp_path, "good"))))
+    assert calls(tmp_path) == ["good"]
+
+
+def test_a_concluding_step_behind_a_look_for_which_no_time_is_left_is_made(tmp_path):
+    steps = (
+        draw(tmp_path, "first", seconds=0.5),
+        draw(tmp_path, "second", seconds=0.5),
+        replace(note(tmp_path, "look", {}), after=("first", "second"), stops=True),
+        replace(note(tmp_path, "end", {}), after=("first",), concludes=True),
+    )
+    assert set(execute(Run(tmp_path, steps), minutes=0.4 / 60)) == {"first", "end"}
+
+
+def test_a_rerun_that_ends_early_keeps_the_results_of_what_is_done(tmp_path):
+    steps = (draw(tmp_path, "a"), draw(tmp_path, "b"))
+    execute(Run(tmp_path, steps))
+    before = (tmp_path / "results.csv").read_text()
+    with pytest.raises(DanaError):
+        execute(Run(tmp_path, (refuse("bad"), *steps[:1], draw(tmp_path, "b", seeds=5))))
+    after = pd.read_csv(tmp_path / "results.csv")
+    assert "a" in after["step"].tolist()
+    execute(Run(tmp_path, steps))
+    assert (tmp_path / "results.csv").read_text() == before
+
+
+def test_an_error_that_is_its_own_cause_ends_the_step(tmp_path):
+    stage = f"{STAGES}:blame_itself"
+    with pytest.raises(ValueError, match="by itself"):
+        execute(Run(tmp_path, (Step("a", stage, {}),)))
+
+
 def test_what_a_failed_step_had_in_memory_is_gone_before_the_next_begins(tmp_path):
     alive = []
     stage = f"{STAGES}:run_out_of_memory"

@@ -56,6 +56,12 @@ def refuse(reason: str) -> None:
     raise DataError(reason)
 
 
+def blame_itself() -> None:
+    """Raise an error that is its own cause."""
+    error = ValueError("by itself")
+    raise error from error
+
+
 class Model:
     """Memory that a test watches."""
 
