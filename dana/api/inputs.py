@@ -128,9 +128,14 @@ def _is_source(text: str) -> bool:
     """Return True for an existing file or glob, a URL or a Hub data set."""
     if "\n" in text or len(text) > 1000:
         return False
-    # Not Path.exists, which raises for a text that is too long for a file name.
-    exists = os.path.exists(text) or (has_magic(text) and any(iglob(text)))  # noqa: PTH110, PTH207
-    return is_url(text) or is_hub(text) or exists
+    is_remote = is_url(text) or is_hub(text)
+    if is_remote and not any(map(str.isspace, text)):  # a text may begin with a URL
+        return True
+    try:
+        # Not Path.exists, which raises for a text that is too long for a file name.
+        return os.path.exists(text) or (has_magic(text) and any(iglob(text)))  # noqa: PTH110, PTH207
+    except ValueError:  # no name of a file has a null character, or half a character
+        return False
 
 
 def _check_path(name: str, text: str) -> str:
@@ -329,7 +334,9 @@ def _convert(rows: Mapping[str, list[_Row]], fields: Mapping[str, Any], shape: S
             names.update(own_names)
             if own_names and shape.form in (ONE, LIST, TAGS):
                 _check_types(row.location, row.label, types)
-        is_as_given = shape.form in (ONE, TAGS) or (shape.form == LIST and isinstance(label, list))
+        # A set has no order: as JSON writes it, two calls would differ.
+        is_list = isinstance(label, list) and isinstance(row.label, list | tuple)
+        is_as_given = shape.form in (ONE, TAGS) or (shape.form == LIST and is_list)
         row.record[label_field] = row.label if is_as_given else label
     return names
 
@@ -412,7 +419,7 @@ def _value(location: str, row: Mapping[str, Any], what: str, name: str) -> Any:
         DataError: If it is missing.
     """
     value = field_at(dict(row), name)
-    if value is MISSING or value is None:
+    if value is MISSING:
         raise DataError(
             f"{location}: expected {name!r}, got {', '.join(map(str, row))}; set {what}_field=NAME"
         )

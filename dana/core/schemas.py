@@ -89,7 +89,7 @@ def table_identity(folder: Path, schema: pa.Schema | None = None) -> str:
         )
     required = schema.names if schema else []
     for part in part_files(folder):
-        with _name_damage(part):
+        with name_damage(part):
             columns = pq.read_schema(part).names
         missing = [name for name in required if name not in columns]
         if missing:
@@ -177,7 +177,7 @@ def read_table(folder: Path, columns: list[str] | None = None) -> pa.Table:
 
 def _read(part: Path, columns: list[str] | None) -> pa.Table:
     """Read a part into memory."""
-    with _name_damage(part):
+    with name_damage(part):
         return pq.read_table(part, columns=columns, page_checksum_verification=True)
 
 
@@ -230,7 +230,7 @@ def count_rows(folder: Path) -> int:
     """
     count = 0
     for part in part_files(folder):
-        with _name_damage(part):
+        with name_damage(part):
             count += pq.read_metadata(part).num_rows
     return count
 
@@ -241,14 +241,14 @@ def read_batches(part: Path, columns: list[str], rows: int = 1 << 16) -> Iterato
     Raises:
         ArtifactError: If it is damaged.
     """
-    with _name_damage(part):
+    with name_damage(part):
         # With a buffer all of the part would be read ahead.
         file = pq.ParquetFile(part, page_checksum_verification=True, pre_buffer=False)
         yield from file.iter_batches(batch_size=rows, columns=columns)
 
 
 @contextmanager
-def _name_damage(part: Path) -> Iterator[None]:
+def name_damage(part: Path) -> Iterator[None]:
     """Turn the error of a damaged part into one that names it.
 
     Raises:

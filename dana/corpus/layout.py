@@ -254,12 +254,17 @@ def _has_pairs(rows: Sequence[Row]) -> bool:
     """Return whether quotation marks mostly come in pairs around separators: they are no text."""
     opening = 0
     paired = 0
+    is_open = False  # a cell of several lines closes in another row
     for row in rows:
-        marks = [cell.strip() for cell in row.cells if cell.count('"') % 2]
-        opens = next((at for at, cell in enumerate(marks) if cell.startswith('"')), None)
-        if opens is not None:
-            opening += 1
-            paired += any(cell.endswith('"') for cell in marks[opens + 1 :])
+        for cell in map(str.strip, row.cells):
+            if cell.count('"') % 2 == 0:
+                continue
+            if is_open and cell.endswith('"'):
+                paired += 1
+                is_open = False
+            elif cell.startswith('"'):
+                opening += 1
+                is_open = True
     return paired * 2 > opening
 
 

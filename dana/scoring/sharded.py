@@ -34,7 +34,7 @@ from dana.core.errors import ArtifactError
 from dana.core.files import folder_lock, temp_file
 from dana.core.launch import Share, on_rank_0, wait_for_all
 from dana.core.logging import get_logger, progress, report_ticks
-from dana.core.schemas import DOCUMENTS, Document, documents_of, part_files
+from dana.core.schemas import DOCUMENTS, Document, documents_of, name_damage, part_files
 from dana.core.workers import prefetch
 from dana.corpus.unit_stream import Units, draw, split_documents
 from dana.corpus.units import WholeDocuments
@@ -67,7 +67,10 @@ class Shard:
 
     def read(self) -> Iterator[Document]:
         """Return the documents; the group is read at once."""
-        with pq.ParquetFile(self.part, page_checksum_verification=True) as file:
+        with (
+            name_damage(self.part),
+            pq.ParquetFile(self.part, page_checksum_verification=True) as file,
+        ):
             return documents_of(file.read_row_group(self.group, DOCUMENTS.names))
 
 
@@ -75,7 +78,8 @@ def shards_of(pool: Path) -> list[Shard]:
     """List the shards of a pool folder, in order."""
     shards: list[Shard] = []
     for part in part_files(pool):
-        metadata = pq.read_metadata(part)
+        with name_damage(part):
+            metadata = pq.read_metadata(part)
         for group in range(metadata.num_row_groups):
             shards.append(Shard(len(shards), part, group, metadata.row_group(group).num_rows))
     return shards

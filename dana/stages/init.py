@@ -33,6 +33,7 @@ from dana.models.pooling import read_pooling
 from dana.scoring.scoring import build_selector
 from dana.scoring.settings import Selection
 from dana.stages.base import AUTO, SMALLEST, choose_base, default_steps
+from dana.stages.pilot_steps import PILOT
 from dana.stages.plan import summary_text
 from dana.stages.power import describe_smallest
 from dana.stages.recipe import read_recipe
@@ -68,6 +69,7 @@ SAMPLE = 1_000  # documents or texts that are looked at closely
 # A document is like the texts if its score is at most this quantile of the scores of held-out texts.
 # A lower score is nearer.
 LIKE = 0.9
+THIRDS = 3  # divisions of the texts by which it is estimated how many documents are like them
 FEWEST_TEXTS = 60  # with fewer, that quantile is unknown
 # Learning rates, of the smallest base and of others.
 SMALLEST_RATE = "0.001"
@@ -94,6 +96,7 @@ MASKED = "masked"
 OBJECTIVES = (MASKED, "position", "crops", AUTO)
 MASKED_TOKENS = 1_000_000
 MAX_TOKENS = 128  # of an example
+ADAPTATIONS_A_PILOT = 2  # whose time a pilot takes, about
 # On a CPU: larger passes take more memory and are no faster. No result depends on it.
 EXECUTION_ON_CPU = ", execution: {micro_batch_tokens: 2048}"
 # On a CPU: two single-threaded steps side by side do twice as much as one with two threads, for
@@ -197,7 +200,7 @@ def init(  # noqa: PLR0913, keywords of a public call
     class_weight = _class_weight_line(reason_to_balance)
     recipe = _recipe_text(folder, sample, findings, training, labelled.kind, class_weight)
     _write_folder(folder, labelled, recipe)
-    _log_plans(folder)
+    _log_plans(folder, training.seconds)
     return folder
 
 
@@ -218,6 +221,10 @@ def _new_folder(table: Table, out: str | Path | None) -> Path:
         ArtifactError: If it is a file or a link, or holds a file that ``dana init`` does not write.
     """
     folder = Path(out or _default_name(table))
+    name = folder.resolve().name
+    require(
+        name.isprintable(), "out", str(folder), "a name without line ends and control characters"
+    )
     if folder.is_symlink():  # a link cannot be replaced whole by the folder that is written
         target = folder.resolve()
         raise ArtifactError(f"{folder}: is a symbolic link; name its folder: --out {target}")
@@ -433,13 +440,14 @@ class Survey(NamedTuple):
 
     Attributes:
         holding_count: Number of documents that hold a labelled text, by the rule of decontamination.
-        alike_share: Share of a sample of the other documents that are like the texts. Such a document
-            scores, by the selector ``lexical``, at most as high as 90 % of held-out texts do. None
-            with fewer than 60 texts, or without other documents.
+        alike_shares: Smallest and largest estimate of the share of the other documents that are like
+            the texts, from three divisions of the texts. A document is like them if it scores, by
+            the selector ``lexical``, at most as high as 90 % of held-out texts do. None with fewer
+            than 60 texts, or without other documents.
     """
 
     holding_count: int
-    alike_share: float | None
+    alike_shares: tuple[float, float] | None
 
 
 def _compare(sample: _PoolSample, labelled: LabelledTexts) -> Survey:
@@ -478,10 +486,11 @@ def survey_pool(documents: Sequence[Document], texts: Sequence[str]) -> Survey:
         texts: The labelled texts.
     """
     others = _without_texts(documents, texts)
-    alike_share = None
+    alike_shares = None
     if len(texts) >= FEWEST_TEXTS and others:
-        alike_share = _share_alike(others, texts)
-    return Survey(len(documents) - len(others), alike_share)
+        shares = _shares_alike(others, texts)
+        alike_shares = (min(shares), max(shares))
+    return Survey(len(documents) - len(others), alike_shares)
 
 
 def _without_texts(documents: Sequence[Document], texts: Sequence[str]) -> list[Document]:
@@ -496,28 +505,32 @@ def _without_texts(documents: Sequence[Document], texts: Sequence[str]) -> list[
     return others
 
 
-def _share_alike(documents: Sequence[Document], texts: Sequence[str]) -> float:
-    """Return the share of documents at least as near to the texts as 90 % of held-out texts are.
+def _shares_alike(documents: Sequence[Document], texts: Sequence[str]) -> list[float]:
+    """Return three estimates of the share of documents as near to the texts as 90 % of held-out texts.
 
-    A selector is fitted to two thirds of the texts; the others are held out.
+    For each of them, another third of the texts is held out, and a selector is fitted to the others.
+    A few words of these texts may decide much, so the estimates tell how far to trust them.
     """
     random = generator(0, "init", "pool")
     order = random.permutation(len(texts))[:SAMPLE]
     own_texts = [Document(str(row), "", strip_markers(texts[row])) for row in order]
-    third = len(own_texts) // 3
-    fitted = _cut_into_units(own_texts[third:])
-    held_out = _cut_into_units(own_texts[:third])
     rows = random.permutation(len(documents))[:SAMPLE]
     pool = _cut_into_units([documents[row] for row in rows])
     # The name of a detector is needed; lexical has none.
     selector = build_selector("lexical", "knn", Selection())
-    samples = {}
-    for name, size in selector.samples(len(fitted)).items():
-        samples[name] = pool.rows(random.permutation(len(pool))[:size])
-    model = selector.fit(fitted, samples, 0)
-    bar = np.nanquantile(_by_document(model.score(held_out), held_out), LIKE)
-    is_alike = _by_document(model.score(pool), pool) <= bar
-    return round(float(is_alike.mean()), 3)
+    shares = []
+    for third in range(THIRDS):
+        others = [text for row, text in enumerate(own_texts) if row % THIRDS != third]
+        fitted = _cut_into_units(others)
+        held_out = _cut_into_units(own_texts[third::THIRDS])
+        samples = {}
+        for name, size in selector.samples(len(fitted)).items():
+            samples[name] = pool.rows(random.permutation(len(pool))[:size])
+        model = selector.fit(fitted, samples, 0)
+        bar = np.nanquantile(_by_document(model.score(held_out), held_out), LIKE)
+        is_alike = _by_document(model.score(pool), pool) <= bar
+        shares.append(round(float(is_alike.mean()), 3))
+    return shares
 
 
 def _cut_into_units(documents: Sequence[Document]) -> Units:
@@ -602,6 +615,7 @@ class _Training(NamedTuple):
         max_tokens: Longest example.
         budget: How much text an arm selects.
         share: Share of the pool that this is, about.
+        seconds: Seconds of an adaptation on this device, about; None if the model was not timed.
     """
 
     model: str
@@ -610,6 +624,7 @@ class _Training(NamedTuple):
     max_tokens: int
     budget: Budget
     share: float
+    seconds: float | None = None
 
 
 def _choose_training(
@@ -623,8 +638,10 @@ def _choose_training(
         kind: Kind of the labels.
         sample: What was read of the pool.
     """
+    seconds = None
     if model == AUTO:
-        model, _ = choose_base()
+        model, seconds_by_base = choose_base()
+        seconds = seconds_by_base.get(model)
         log.info(LINE, "model", f"{model}, which the recipe names from now on")
     config = load_config(model)
     objective = objective or default_objective(config, kind)
@@ -632,7 +649,7 @@ def _choose_training(
     steps = default_steps(getattr(config, "hidden_size", 0))
     budget, share = choose_budget(objective, sample.documents, sample.size, steps)
     longest = min(MAX_TOKENS, positions_of(config))
-    return _Training(model, objective, steps, longest, budget, share)
+    return _Training(model, objective, steps, longest, budget, share, seconds)
 
 
 def _describe_pool(sample: _PoolSample, survey: Survey, training: _Training) -> list[str]:
@@ -647,8 +664,11 @@ def _describe_pool(sample: _PoolSample, survey: Survey, training: _Training) -> 
         A line each.
     """
     like = "an unknown share"
-    if survey.alike_share is not None:
-        like = f"about {survey.alike_share:.0%}"
+    if survey.alike_shares is not None:
+        lowest, highest = survey.alike_shares
+        like = f"about {lowest:.0%}"
+        if f"{highest:.0%}" != f"{lowest:.0%}":
+            like = f"{lowest:.0%} to {highest:.0%}"
     lines = [f"about {round(sample.size):,} documents; {like} is like your texts, by its words"]
     if survey.holding_count:
         first = f"the first {len(sample.documents):,}"
@@ -768,9 +788,22 @@ def _write_folder(folder: Path, labelled: LabelledTexts, recipe: str) -> None:
     log.info(LINE, "written", f"{folder}: {', '.join(sorted(FILES))}")
 
 
-def _log_plans(folder: Path) -> None:
-    """Say what a quick run and a whole run of the recipe will do."""
+def _log_plans(folder: Path, seconds: float | None) -> None:
+    """Say what a quick run and a whole run of the recipe will do, and how long their adaptations take.
+
+    Args:
+        folder: Folder of the recipe.
+        seconds: Seconds of an adaptation, about; None if unknown.
+    """
     values, _ = read_recipe(folder)
     settings = load_settings(values)
-    log.info("%s (--quick)", summary_text(plan_run(settings, quick=True)))
-    log.info("%s", summary_text(plan_run(settings)))
+    for is_quick in (True, False):
+        run = plan_run(settings, quick=is_quick)
+        time = ""
+        if seconds is not None:
+            names = [step.name.partition("/")[0] for step in run.steps]
+            # A pilot trains two or three candidates, and probes them.
+            adaptations = names.count("adapt") + ADAPTATIONS_A_PILOT * names.count(PILOT)
+            minutes = adaptations * seconds / 60
+            time = f"; its adaptations take about {minutes:.0f} min here, if nothing else runs"
+        log.info("%s%s%s", summary_text(run), " (--quick)" if is_quick else "", time)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,7 @@ BATCH = 4096  # texts in memory at a time; sorted by length within
 SUFFIXES = (".csv", ".parquet", ".jsonl")
 UNLIKE = "unlike"  # column: whether a text is unlike what the model was trained on
 COMMA = ","
+PLACES = 6  # decimals of a number in CSV and JSON
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class NewText:
             except ValueError as error:
                 if self.on_bad_record == "skip":
                     skipped += 1
+                    _warn_of_lost_rest(record, error)
                 else:
                     bad.add(record.location, str(error))
             else:
@@ -373,7 +376,18 @@ def to_lines(table: pa.Table) -> str:
     )
 
 
+def _warn_of_lost_rest(record: Record, error: ValueError) -> None:
+    """Warn if the file cannot be read beyond a record that is skipped."""
+    if record.rest_lost:
+        log.warning("%s: %s; the rest of the file is not read", record.location, error)
+
+
 def _round(value: Any) -> Any:
     if isinstance(value, list):
         return [_round(item) for item in value]
-    return round(value, 6) if isinstance(value, float) else value
+    if not isinstance(value, float):
+        return value
+    places = PLACES
+    if 0 < abs(value) < 0.001:  # six digits of a small number, too
+        places -= 1 + math.floor(math.log10(abs(value)))
+    return round(value, places)

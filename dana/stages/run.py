@@ -13,7 +13,10 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.schemas import part_files
 from dana.core.statistics import FIRST_LOOK
+from dana.core.storage import is_url
 from dana.core.studies import load_parts
+from dana.corpus.hub import is_hub
+from dana.corpus.sources import STDIN, expand
 from dana.models.folder import load_config, load_own_tokenizer
 from dana.models.pooling import read_pooling
 from dana.report.run import is_control
@@ -219,6 +222,7 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
     if settings.final:
         check_final(settings, _cards_of(settings, _after_harvest(settings)))
     # Each of the next calls raises an error if what it names does not exist.
+    _check_pool(settings)
     with _naming("model"):
         if settings.model:
             load_config(settings.model)
@@ -236,6 +240,20 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
     if settings.final:
         steps = _with_final_steps(steps, settings, specs_by_arm, quick)
     return Run(Path(settings.out), tuple(steps))
+
+
+def _check_pool(settings: RunSettings) -> None:
+    """Look for the files of the pool, unless the run has read them or makes them itself.
+
+    Raises:
+        DataError: If a local source has no file.
+    """
+    if settings.harvest is not None or part_files(Path(settings.out) / "pool"):
+        return
+    for source in settings.pool:
+        is_local = not (is_url(source) or is_hub(source) or source == STDIN)
+        if is_local:
+            expand(source)
 
 
 @contextmanager

@@ -55,6 +55,7 @@ NUMBER = "number"
 TAGS = "tags"
 MOST_NUMBERS = 20  # distinct numbers of classes; of more it is asked whether they are values
 DECIMAL = re.compile(r"-?\d+(,\d+)?")  # a number with a comma before its decimals
+THOUSANDS = re.compile(r"-?[1-9]\d{0,2},\d{3}")  # a number that may be a whole one, of thousands
 SHOWN = 3  # values in a message
 NAMES = {";": "semicolons", "|": "bars", ",": "commas"}
 
@@ -206,6 +207,8 @@ def shape_of(
     if not present:
         raise DataError(f"{where}: holds no label")
     if kind == Regression.name:
+        require(not labels, "labels", labels, "left out: a number has no labels")
+        _refuse_thousands(present, where)
         return Shape(NUMBER, kind)
     shape = _several(values, present, where, kind, words, labels, question)
     if shape is None:
@@ -216,6 +219,20 @@ def shape_of(
             f"{shape.form}; leave them out"
         )
     return shape
+
+
+def _refuse_thousands(present: Sequence[Any], where: str) -> None:
+    """Refuse numbers whose commas may all divide thousands as well as begin decimals.
+
+    Raises:
+        DataError: If no comma of a value tells which it is.
+    """
+    with_comma = [value for value in present if isinstance(value, str) and "," in value]
+    if with_comma and all(THOUSANDS.fullmatch(value.strip()) for value in with_comma):
+        raise DataError(
+            f"{where}: {_show(with_comma)} may be thousands, or have three decimals; write 1000, or "
+            "1.000 with a point"
+        )
 
 
 def _several(

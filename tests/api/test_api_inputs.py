@@ -137,3 +137,17 @@ def test_errors_of_the_iterable_are_not_wrapped(tmp_path):
         documents(broken(), tmp_path)
     assert not isinstance(refusal.value, DanaError)
     assert not list(tmp_path.rglob("*.jsonl"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://t.co/abc look at this great photo",
+        "hf: is a fluoride",
+        "a\0/what is it?",
+        "\ud800/what?",
+    ],
+)
+def test_a_text_that_begins_like_a_url_or_is_no_name_of_a_file_is_a_text(text, tmp_path):
+    found = documents([text, "another text"], tmp_path)
+    assert len(found) == 2

@@ -295,3 +295,14 @@ def test_text_that_begins_like_a_binary_file_is_text(tmp_path, content, encoding
     path.write_bytes(content.encode(encoding))
     records = list(read_file(path, Inputs(encoding=encoding)))
     assert [record.fields["text"].strip() for record in records] == content.splitlines()
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_quoted_cell_of_two_lines_is_one_cell_though_each_half_has_a_separator(tmp_path, every):
+    path = tmp_path / "lines.csv"
+    texts = [
+        f"this, film\nis {row}" if row % every == 0 else f"one line {row}" for row in range(100)
+    ]
+    with path.open("w", newline="") as stream:
+        csv.writer(stream).writerows([["text", "id"], *zip(texts, range(100), strict=True)])
+    assert [record.fields["text"] for record in read_file(path)] == texts

@@ -238,6 +238,7 @@ def test_a_file_is_not_replaced_by_a_folder(name, home):
         ("pool", {"label": "knid"}, ConfigError, "did you mean 'kind'?"),
         ("pool", {"test": "nope.csv"}, DataError, "nope.csv"),
         ("pool", {"folds": 50}, ConfigError, "50 folds"),
+        ("pool", {"out": "two\nlines"}, ConfigError, "without line ends"),
     ],
 )
 def test_what_cannot_be_used_leaves_nothing(pool, settings, error, words, home):
@@ -258,11 +259,14 @@ def test_the_pool_is_compared_with_the_texts():
     near, far = (
         [Document(f"{topic}-{n}", "", draw(topic, 100 + n)) for n in range(80)] for topic in (0, 2)
     )
-    shares = [
-        survey_pool([*near[:count], *far[count:]], TEXTS).alike_share for count in (0, 20, 80)
+    found = [
+        survey_pool([*near[:count], *far[count:]], TEXTS).alike_shares for count in (0, 20, 80)
     ]
-    assert shares[0] < 0.1 < shares[1] < 0.5 < shares[2]
-    assert survey_pool(far, TEXTS[:50]) == Survey(holding_count=0, alike_share=None)
+    assert all(lowest <= highest for lowest, highest in found)
+    none, some, all_of_it = found
+    assert none[1] < 0.1 < some[0]
+    assert some[1] < 0.5 < all_of_it[0]
+    assert survey_pool(far, TEXTS[:50]) == Survey(holding_count=0, alike_shares=None)
 
 
 def test_a_quick_run_says_what_it_can_decide_before_it_reads_text(home, caplog):

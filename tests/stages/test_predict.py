@@ -24,6 +24,7 @@ from dana.finetuning.saved import open_classifier
 from dana.stages import finetune_seed, predict
 from dana.stages.check_task import check_task
 from dana.stages.finetune import FinetuneSettings, finetune_stage
+from dana.stages.predict import _round
 from tests.stages.tiny_training import REPOSITORY, label
 
 SAVE = FinetuneSettings(preset="quick", epochs=4, seeds=3, save=True)
@@ -381,3 +382,19 @@ def test_two_processes_keep_the_model_that_one_keeps(checkpoint, card, run, mode
         load_file(folder / "model.safetensors") for folder in (tmp_path / "out-model", Path(model))
     )
     assert all(np.allclose(two[name], one[name], atol=1e-5) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (1.2149999e-07, 1.215e-07),
+        (-1.2149999e-07, -1.215e-07),
+        (0.12345678, 0.123457),
+        (0.0, 0.0),
+        (1234.5, 1234.5),
+        ([0.00012345678], [0.000123457]),
+        ("text", "text"),
+    ],
+)
+def test_small_numbers_keep_their_digits(value, written):
+    assert _round(value) == pytest.approx(written, rel=1e-5)

@@ -423,3 +423,24 @@ def test_labels_and_ranges_of_values_are_counted():
 )
 def test_the_kind_of_a_transformers_model(labels, problem_type, per_word, kind):
     assert kind_of_model(labels, problem_type, per_word) == kind
+
+
+def test_constants_do_not_correlate_though_rounding_leaves_a_variance():
+    kind = KINDS["regression"](())
+    constant = np.full(3, 0.1)
+    assert kind.score(constant, constant, "pearson") == 0
+    assert kind.score(np.full(7, 7.7), np.full(7, 0.1), "spearman") == 0
+
+
+def test_ranges_of_close_numbers_have_names_of_their_own():
+    labels = np.arange(120_000.0, 120_036.0)
+    counts = KINDS["regression"](()).counts(labels, labels)
+    assert len({name for name, *_ in counts}) == len(counts) == 5
+    assert sum(count for _, count, *_ in counts) == 36
+
+
+def test_marks_without_a_label_between_them_are_no_list_of_labels():
+    kind = KINDS["multi_label"](("a", "b"))
+    for value in (" ; ", ",", " "):
+        with pytest.raises(ValueError, match="label"):
+            kind.read(value)

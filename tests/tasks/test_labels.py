@@ -162,3 +162,21 @@ def test_a_value_of_another_form_is_refused(values, value, words):
 def test_values_of_another_kind_than_was_said_are_refused_one_by_one(values, kind, words):
     with pytest.raises(ValueError, match=words):
         shape_of(values, "--label y", kind=kind).read(values[0])
+
+
+@pytest.mark.parametrize("values", [["500", "981", "1,018", "2,683"], ["1,018"]])
+def test_numbers_whose_commas_may_divide_thousands_are_refused(values):
+    with pytest.raises(DataError, match=r"1,018.* may be thousands, or have three decimals"):
+        shape_of(values, "--label y", kind="regression")
+
+
+@pytest.mark.parametrize(
+    ("values", "read_as"), [(["1,5", "1,018"], [1.5, 1.018]), (["0,125", "3"], [0.125, 3.0])]
+)
+def test_a_comma_that_can_only_begin_decimals_does(values, read_as):
+    assert read(values, kind="regression") == ("regression", read_as)
+
+
+def test_names_of_labels_beside_numbers_are_refused():
+    with pytest.raises(ConfigError, match="labels"):
+        shape_of([1.0, 2.5], "--label y", kind="regression", labels=["a"])

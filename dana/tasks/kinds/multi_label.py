@@ -98,6 +98,8 @@ class MultiLabel(Kind):
     def _divide(self, value: str, mark: str) -> list[Any] | None:
         """Divide text at a mark; None unless that gives labels of the card, or a vector of all."""
         parts = split_text(value, mark)
+        if not parts:
+            return None
         bits = as_bits(parts)
         is_vector = bits is not None and len(bits) == len(self.labels)
         if is_vector or all(normalise(part) in self.labels for part in parts):

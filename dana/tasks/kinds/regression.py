@@ -165,10 +165,19 @@ class Regression(Kind):
         ends = np.unique(np.quantile(self.gather(train), inner_quantiles))
         ranges = np.searchsorted(ends, self.gather(labels), side="right")
         counts = np.bincount(ranges, minlength=ends.size + 1)
-        shown_ends = [f"{end:.4g}" for end in ends]
+        shown_ends = _shown(ends)
         between = [f"{low} to below {high}" for low, high in pairwise(shown_ends)]
         names = [f"below {shown_ends[0]}", *between, f"{shown_ends[-1]} and above"]
         return [(name, int(count), len(labels)) for name, count in zip(names, counts, strict=True)]
+
+
+def _shown(ends: np.ndarray) -> list[str]:
+    """Write numbers with four digits, or as many as tell them apart."""
+    for digits in range(4, 18):
+        shown = [f"{end:.{digits}g}" for end in ends]
+        if len({*shown}) == len(shown):
+            break
+    return shown
 
 
 def _as_they_are(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -201,12 +210,24 @@ def _correlation(values: np.ndarray, other: np.ndarray, weights: np.ndarray) -> 
     covariance = (weights * (centred * other_centred)).sum(1)
     variance = (weights * centred**2).sum(1)
     other_variance = (weights * other_centred**2).sum(1)
-    varies = (variance > 0) & (other_variance > 0)
     scale = np.sqrt(variance * other_variance)
+    varies = _varies(values, weights) & _varies(other, weights) & (scale > 0)
     correlation: np.ndarray = np.divide(
         covariance, scale, out=np.zeros_like(covariance), where=varies
     )
     return correlation
+
+
+def _varies(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return whether the texts of each draw have different values.
+
+    Their variance does not tell: of equal values rounding may leave a little.
+    """
+    is_drawn = weights > 0
+    lowest = np.where(is_drawn, values, np.inf).min(1)
+    highest = np.where(is_drawn, values, -np.inf).max(1)
+    varies: np.ndarray = highest > lowest
+    return varies
 
 
 def _centre(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
