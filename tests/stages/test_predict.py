@@ -393,7 +393,6 @@ def test_two_processes_keep_the_model_that_one_keeps(checkpoint, card, run, mode
         (0.0, 0.0),
         (1234.5, 1234.5),
         ([0.00012345678], [0.000123457]),
-        ("text", "text"),
     ],
 )
 def test_small_numbers_keep_their_digits(value, written):
