@@ -98,7 +98,7 @@ def parse_units(spec: str) -> UnitSpec:
     kind, _, size = spec.partition(":")
     if kind == "sentence" and not size:
         return UnitSpec()
-    if kind == "window" and size.isdigit() and int(size) > 0:
+    if kind == "window" and size.isdecimal() and int(size) > 0:
         return UnitSpec(int(size))
     raise ConfigError(
         f"units={spec!r}: must be sentence, or window:N with N word-pieces, for example window:256"

@@ -23,7 +23,7 @@ from dana.core.errors import ArtifactError
 from dana.core.files import file_digest
 from dana.encoders.words import pool_rows
 from dana.models.encoder_folder import is_static_model, read_static_model, static_model_files
-from dana.models.folder import load_backbone, load_own_tokenizer, model_identity
+from dana.models.folder import load_backbone, load_own_tokenizer, loading, model_identity
 from dana.models.minilm import minilm_folder
 
 TEXTS_AT_ONCE = 8192
@@ -123,7 +123,9 @@ class StaticEncoder:
     def identity(self) -> dict[str, Any]:
         if is_static_model(self._checkpoint):
             files = static_model_files(Path(self._checkpoint))
-            return {"encoder": "static", "model": {file.name: file_digest(file) for file in files}}
+            with loading(self._checkpoint):
+                digests = {file.name: file_digest(file) for file in files}
+            return {"encoder": "static", "model": digests}
         return {"encoder": "static", "weights": model_identity(self._checkpoint), "a": self.a}
 
     def encode(self, texts: Sequence[str]) -> Tensor:
@@ -132,10 +134,20 @@ class StaticEncoder:
         return torch.cat([self._table.new_zeros(0, self._table.shape[1]), *parts])
 
     def _encode(self, texts: Sequence[str]) -> Tensor:
-        """Encode some texts: each distinct word once, and then each text by its words."""
+        """Encode some texts: each distinct word once, and then each text by its words.
+
+        Raises:
+            ArtifactError: If a token has no row in the table.
+        """
         words = [text.split() for text in texts]
         distinct = list(dict.fromkeys(chain.from_iterable(words)))
         tokens = self._tokens(distinct)
+        largest = max(chain.from_iterable(tokens), default=-1)
+        if largest >= len(self._table):
+            raise ArtifactError(
+                f"{self._checkpoint}: its tokenizer has a token {largest}, "
+                f"its embeddings only {len(self._table)} rows; take the tokenizer of the model"
+            )
         token_counts = [len(ids) for ids in tokens]
         word_sums = pool_rows(self._table, list(chain.from_iterable(tokens)), token_counts, "sum")
         row_of = {word: row for row, word in enumerate(distinct)}

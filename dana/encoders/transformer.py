@@ -140,8 +140,12 @@ class TransformerEncoder:
         if self.windows is not None:
             return 0
         longest = self.longest
-        # A token has a character or more, so that shorter texts fit.
-        long_texts = [text for text in texts if len(text) >= longest - MOST_SPECIAL]
+        # A token of ASCII has a character or more, so that shorter texts of ASCII fit. Any other
+        # character may be several tokens: bytes, or the letters of a syllable.
+        long_texts = []
+        for text in texts:
+            if not text.isascii() or len(text) >= longest - MOST_SPECIAL:
+                long_texts.append(text)
         if not long_texts:
             return 0
         ids = self.tokenizer(long_texts, truncation=True, max_length=longest, verbose=False)
@@ -189,11 +193,15 @@ class TransformerEncoder:
     def _encode_texts(self, network: Any, texts: Sequence[str], position: int | None) -> Tensor:
         """Encode texts, cut to the longest that the model reads."""
         device = next(network.parameters()).device
-        vectors = torch.empty(len(texts), network.config.hidden_size, device=device)
+        vectors = torch.empty(0, 0)
         stream = batches_on(device, self.tokenizer, texts, self.longest, self.batch_tokens)
         with torch.no_grad(), stream as batches:
             for batch in batches:
-                vectors[batch.rows] = self._pool(network, batch, position)[: len(batch.rows)]
+                pooled = self._pool(network, batch, position)[: len(batch.rows)]
+                if not vectors.numel():
+                    # The width is not always config.hidden_size: some OPT models project their states.
+                    vectors = pooled.new_empty(len(texts), pooled.shape[1])
+                vectors[batch.rows] = pooled
                 tick(len(batch.rows))
         return vectors
 
@@ -201,7 +209,7 @@ class TransformerEncoder:
         """Encode texts in windows, of whose vectors a text has the mean, weighted by tokens."""
         device = next(network.parameters()).device
         # Sums in double precision: their order, which depends on other texts, changes no bit.
-        sums = torch.zeros(len(texts), network.config.hidden_size, dtype=torch.float64)
+        sums = torch.zeros(0, 0, dtype=torch.float64)
         totals = torch.zeros(len(texts), dtype=torch.float64)
         stream = batches_on(
             device, self.tokenizer, texts, self.longest, self.batch_tokens, windows=True
@@ -211,6 +219,8 @@ class TransformerEncoder:
                 rows = batch.rows.cpu()
                 vectors = self._pool(network, batch, position)[: len(rows)].cpu().double()
                 weights = batch.mask[: len(rows)].sum(1).cpu().double()
+                if not sums.numel():
+                    sums = vectors.new_zeros(len(texts), vectors.shape[1])
                 sums.index_add_(0, rows, vectors * weights[:, None])
                 totals.index_add_(0, rows, weights)
                 tick(len(rows))
@@ -231,7 +241,14 @@ class TransformerEncoder:
             output = network(
                 input_ids=batch.tokens, attention_mask=batch.mask, output_hidden_states=needs_layers
             )
-        layer = output.hidden_states[self.layer] if needs_layers else output.last_hidden_state
+        layer = output.last_hidden_state
+        if needs_layers:
+            hidden_states = getattr(output, "hidden_states", None)
+            if hidden_states is None:  # of an encoder with a decoder, which has layers of both
+                raise ConfigError(
+                    f"layer={self.layer}: {self.model} gives its last layer alone; use layer=-1"
+                )
+            layer = hidden_states[self.layer]
         states: Tensor = layer.float()  # sums in bfloat16 would lose precision
         if position is not None:
             columns = 0 if position == 0 else batch.mask.sum(1) - 1  # the first token, or the last

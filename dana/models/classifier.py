@@ -113,7 +113,16 @@ class Classifier(nn.Module):
                 inputs["groups"] = third
             elif getattr(self.model.config, "type_vocab_size", 0) > 1:
                 inputs["token_type_ids"] = third
+        if self._reads_end_of_row():
+            # Padding before the text: 0 sorts before 1, and tokens keep their order.
+            order = attention_mask.argsort(dim=1, stable=True)
+            inputs = {name: value.gather(1, order) for name, value in inputs.items()}
         return inputs
+
+    def _reads_end_of_row(self) -> bool:
+        """Return whether the classifier reads the last position of a row, padded or not, as XLNet's does."""
+        is_own = not (self.per_word or isinstance(self.model, PooledClassifier))
+        return is_own and self.model.config.model_type == "xlnet"
 
 
 def mean_by_text(values: Tensor, texts: Tensor, weights: Tensor) -> Tensor:
@@ -319,6 +328,22 @@ def new_linear_classifier(model: str, classes: int, pooling: str = "mean") -> Cl
     return Classifier(network)
 
 
+def _finds_last_token(config: Any) -> bool:
+    """Return whether transformers' classifier of an architecture reads the last token before the padding.
+
+    Those of decoders find it by the id of the padding in the configuration. Rows are padded by the
+    tokenizer, so that an id of another token there would make them read the padding.
+    """
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    )
+
+    kind = config.model_type
+    has_causal_head = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    return has_causal_head and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+
 def _load_with_head(model: str, config: Any, classes: int, per_word: bool, pooling: str) -> Any:
     """Load transformers' classifier of an architecture.
 
@@ -332,7 +357,7 @@ def _load_with_head(model: str, config: Any, classes: int, per_word: bool, pooli
         config.classifier_activation = "tanh"
         config.classifier_dropout = DROPOUT
         config.classifier_bias = True
-    if config.pad_token_id is None:  # a decoder classifies by the last token before the padding
+    if config.pad_token_id is None or _finds_last_token(config):
         config.pad_token_id = padding_id(load_own_tokenizer(model))
     network, _ = load_with_head(
         auto_class(per_word), model, config=config, ignore_mismatched_sizes=True

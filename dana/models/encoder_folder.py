@@ -89,6 +89,9 @@ def is_static_model(model: str) -> bool:
     if not modules.is_file():
         return False
     content = read_json(modules)
+    is_list = isinstance(content, list)
+    if not is_list or not all(isinstance(module, dict) for module in content):
+        return False  # the reader of pooling says what is wrong
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in content]
     return kinds == [STATIC]
 

@@ -31,7 +31,20 @@ HEADS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     ),
 }
 
-RESERVED_POSITIONS = dict.fromkeys(ROBERTA, 2)  # before the first token
+# They number positions from the id of the padding on, 1.
+RESERVED = (
+    *ROBERTA,
+    "data2vec-text",
+    "esm",
+    "ibert",
+    "longformer",
+    "luke",
+    "markuplm",
+    "roberta-prelayernorm",
+    "xlm-roberta-xl",
+    "xmod",
+)
+RESERVED_POSITIONS = dict.fromkeys(RESERVED, 2)  # before the first token
 
 
 def positions_of(config: Any) -> int:

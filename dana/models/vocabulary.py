@@ -185,20 +185,34 @@ def count_words(texts: Iterable[str], tokenizer: Any) -> WordCounts:
     """
     kind = check_vocabulary(tokenizer)
     encoder = uncut(tokenizer)
+    is_bytes = spells_bytes(tokenizer)
     chunks: Counter[str] = Counter()
     for text in texts:
         chunks.update(text.split())
         if len(chunks) > MOST_CHUNKS:
-            chunks = Counter({chunk: count for chunk, count in chunks.items() if count > 1})
+            chunks = _frequent(chunks)
     words = WordCounts()
     for block, encodings in _encode(chunks, encoder):
         for chunk, encoding in zip(block, encodings, strict=True):
             count = chunks[chunk]
             words.tokens += count * len(encoding.ids)
-            for spelling, pieces in _words(encoding, kind, tokenizer):
+            for spelling, pieces in _words(encoding, kind, tokenizer, is_bytes):
                 words.counts[spelling] += count
                 words.pieces[spelling] = pieces
     return words
+
+
+def _frequent(chunks: Counter[str]) -> Counter[str]:
+    """Return the most frequent chunks, at most half of :data:`MOST_CHUNKS`.
+
+    Were it only a few fewer than that, nearly every text would drop some again, and copy all others.
+    """
+    least = LEAST_COUNT
+    kept = chunks
+    while len(kept) > MOST_CHUNKS // 2:
+        kept = Counter({chunk: count for chunk, count in kept.items() if count >= least})
+        least += 1
+    return kept
 
 
 def _encode(chunks: Iterable[str], encoder: Any) -> Iterator[tuple[list[str], list[Any]]]:
@@ -210,7 +224,9 @@ def _encode(chunks: Iterable[str], encoder: Any) -> Iterator[tuple[list[str], li
         yield block, encoder.encode_batch(spaced, add_special_tokens=False)
 
 
-def _words(encoding: Any, kind: str, tokenizer: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _words(
+    encoding: Any, kind: str, tokenizer: Any, is_bytes: bool
+) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield spelling and ids of the words of a text that have several pieces and a letter."""
     numbers = encoding.word_ids
     tokens = encoding.tokens
@@ -227,7 +243,7 @@ def _words(encoding: Any, kind: str, tokenizer: Any) -> Iterator[tuple[str, tupl
             if len(pieces) < 2 or tokenizer.unk_token_id in pieces:
                 continue
             spelling = _spelling([tokens[place] for place in run], kind, tokenizer)
-            if any(character.isalpha() for character in spelled_out(spelling, kind)):
+            if any(character.isalpha() for character in spelled_out(spelling, is_bytes)):
                 yield spelling, pieces
 
 
@@ -254,14 +270,26 @@ def _spelling(pieces: Sequence[str], kind: str, tokenizer: Any) -> str:
     return "".join([first, *(piece.removeprefix(prefix) for piece in others)])
 
 
-def spelled_out(spelling: str, kind: str) -> str:
-    """Return a word as a person reads it: without the marks of the vocabulary."""
-    if kind != "BPE":
+def spelled_out(spelling: str, is_bytes: bool) -> str:
+    """Return a word as a person reads it: without the marks of the vocabulary.
+
+    Args:
+        spelling: The word in the vocabulary.
+        is_bytes: From :func:`spells_bytes`; of bytes that are no text the result is empty.
+    """
+    if not is_bytes:
         return spelling.replace("\u2581", "")
     from tokenizers.decoders import ByteLevel
 
     text = ByteLevel().decode([spelling])
     return "" if "\ufffd" in text else text.strip()
+
+
+def spells_bytes(tokenizer: Any) -> bool:
+    """Return whether the vocabulary of a tokenizer spells bytes, as GPT-2's does, and not characters."""
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    parts = json.dumps([state["normalizer"], state["pre_tokenizer"]])
+    return '"ByteLevel"' in parts
 
 
 def choose_words(texts: Sequence[WordCounts], number: int, tokenizer: Any) -> list[str]:

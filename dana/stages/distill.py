@@ -1,5 +1,6 @@
 """``dana distill``: fit a static model to a teacher on selected text; settings of a training by a teacher."""
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -7,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from dana.core.artifacts import Artifact, Draft, make, write_text
-from dana.core.config import require
-from dana.core.errors import ArtifactError, DataError
+from dana.core.config import parse_yaml, require
+from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.logging import get_logger
 from dana.core.schemas import FINAL
 from dana.encoders.transformer import TransformerEncoder
@@ -29,7 +30,7 @@ from dana.train.static_student import (
 
 log = get_logger(__name__)
 
-VERSION = 1  # of what is written for given inputs
+VERSION = 2  # of what is written for given inputs
 CARD = """\
 ---
 {licence}library_name: sentence-transformers
@@ -85,10 +86,13 @@ def taught_settings(settings: AdaptSettings, teacher: str, given: Collection[str
         ConfigError: If the name of the teacher has a comma, which separates parameters.
     """
     require("," not in teacher, "TEACHER", teacher, "a folder or name without a comma")
+    value = teacher
+    if not _is_plain_text(teacher):
+        value = json.dumps(teacher, ensure_ascii=False)  # YAML reads a text of JSON as that text
     rate = settings.learning_rate if "adapt.learning_rate" in given else None
     return replace(
         settings,
-        objective=f"distill:teacher={teacher}",
+        objective=f"distill:teacher={value}",
         learning_rate=rate,
         batch_size=None,
         batch_tokens=None,
@@ -97,6 +101,14 @@ def taught_settings(settings: AdaptSettings, teacher: str, given: Collection[str
         adapter=None,
         vocabulary=0,
     )
+
+
+def _is_plain_text(name: str) -> bool:
+    """Return whether YAML reads a name as it is, and not as a number, a truth value or a comment."""
+    try:
+        return bool(parse_yaml(name, "TEACHER") == name)
+    except ConfigError:
+        return False
 
 
 def static_stage(teacher: str, data: TrainingData, out: Path, seed: int = 0) -> Artifact:

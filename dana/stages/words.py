@@ -14,6 +14,7 @@ from dana.models.vocabulary import (
     choose_words,
     count_words,
     spelled_out,
+    spells_bytes,
 )
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import split_by_fold, stream_examples
@@ -70,7 +71,8 @@ def task_words(
     card = load_card(name)
     check_checkpoint(model)
     tokenizer = load_own_tokenizer(model)
-    kind = check_vocabulary(tokenizer)
+    check_vocabulary(tokenizer)
+    is_bytes = spells_bytes(tokenizer)
     texts = {"target": count_words(_training_texts(card, data), tokenizer)}
     if pool:
         tally = Tally()
@@ -90,7 +92,12 @@ def task_words(
     def row(word: str) -> Row:
         cut = " ".join(tokenizer.convert_ids_to_tokens(list(pieces[word])))
         counts = {text: words_of.counts[word] for text, words_of in texts.items()}
-        return {"word": spelled_out(word, kind), "pieces": len(pieces[word]), **counts, "cut": cut}
+        return {
+            "word": spelled_out(word, is_bytes),
+            "pieces": len(pieces[word]),
+            **counts,
+            "cut": cut,
+        }
 
     most = sorted(words, key=lambda word: -len(pieces[word]))  # ties stay as they save
     savings = [_saving(number, words, texts) for number in NUMBERS]

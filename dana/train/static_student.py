@@ -97,9 +97,10 @@ def teach(
         framed = np.split(batch.tokens, batch.offsets[1:-1])
         first = special.before.size
         sentences = [part[first : part.size - special.after.size] for part in framed]
+        sentences = sentences[: MOST_SENTENCES - len(tokens)]  # 64 books have many more
         texts = tokenizer.batch_decode(sentences)
         tokens += sentences
-        weights.append(batch.weights)
+        weights.append(batch.weights[: len(sentences)])
         vectors.append(encode(texts).double().cpu().numpy())
         if len(tokens) >= MOST_SENTENCES:
             break

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import torch
 import toy_task
@@ -13,6 +15,7 @@ from transformers import (
 
 from dana.core.rng import torch_seed
 from dana.models.classifier import head_layers, new_classifier
+from dana.models.folder import load_own_tokenizer, padding_id
 
 IDS = torch.tensor([[2, 6, 7, 3], [2, 8, 3, 0]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])
@@ -176,3 +179,22 @@ def test_a_checkpoint_in_half_precision_is_fine_tuned_in_single(checkpoint, tmp_
     classifier = new_classifier(str(tmp_path), 3, 0)
     assert {value.dtype for value in classifier.parameters()} == {torch.float32}
     assert classifier(IDS, MASK).shape == (2, 3)
+
+
+@pytest.mark.parametrize("pad", [None, 0, 3])
+def test_a_decoder_reads_its_last_token_whatever_padding_its_configuration_names(tmp_path, pad):
+    folder = toy_task.write_decoder(tmp_path, ["the", "printer", "shows", "an", "error"])
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "pad_token_id": pad}))
+    tokenizer = load_own_tokenizer(str(folder))
+    classifier = new_classifier(str(folder), 3, seed=0).eval()
+    tokens = tokenizer("the printer shows an error")["input_ids"]
+
+    def logits(width):
+        ids = torch.full((1, width), padding_id(tokenizer))
+        ids[0, : len(tokens)] = torch.tensor(tokens)
+        with torch.no_grad():
+            return classifier(ids, (torch.arange(width) < len(tokens)).long()[None])
+
+    alone, padded = logits(len(tokens)), logits(len(tokens) + 7)
+    torch.testing.assert_close(padded, alone, rtol=1e-4, atol=1e-5)

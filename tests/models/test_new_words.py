@@ -16,6 +16,7 @@ from dana.models.vocabulary import (
     count_words,
     extend_tokenizer,
     spelled_out,
+    spells_bytes,
 )
 
 GENERAL = [
@@ -106,7 +107,7 @@ class Case:
         self.words = choose_words(texts, NUMBER, self.before)
         extend_tokenizer(self.before, self.words).save_pretrained(folder)
         self.after = AutoTokenizer.from_pretrained(folder)
-        self.names = [spelled_out(word, self.kind) for word in self.words]
+        self.names = [spelled_out(word, spells_bytes(self.before)) for word in self.words]
         self.encoders = [uncut(self.before), uncut(self.after)]
 
     def lengths(self, text):

@@ -252,3 +252,9 @@ def test_the_command_trains_a_checkpoint_by_the_teacher(run, base, sentence_base
     assert AutoModelForMaskedLM.from_pretrained(out)
     objective = read_manifest(out)["depends_on"]["settings"]["objective"]
     assert "Distill" in str(objective)
+
+
+@pytest.mark.parametrize("name", ["teachers/biomed #2", "2024", "yes", "runs/a: b", "plain"])
+def test_a_teacher_of_any_name_is_the_one_that_is_named(name):
+    taught = taught_settings(AdaptSettings(), name, set())
+    assert taught.make_objective().teacher == name
