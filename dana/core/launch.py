@@ -226,7 +226,7 @@ def wait_for_all() -> None:
 
 
 def _sum(number: int) -> int:
-    """Sum one number per process; handles signals while it waits for the others."""
+    """Return the sum of one number of each process; signals are handled while it waits."""
     import torch
 
     total = torch.tensor([number], device=_meet().device)

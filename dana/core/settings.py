@@ -204,7 +204,7 @@ def is_plain(hint: Any) -> bool:
 
 
 def check_value(hint: Any, value: Any, key: str) -> None:
-    """Refuse a value that is not of a plain type.
+    """Refuse a value that is not of the type hint, without conversion.
 
     Raises:
         ConfigError: Names key, value and the allowed types.

@@ -22,7 +22,7 @@ DEVIATION = 0.0125
 PROBE_DISAGREEMENT = 0.03
 PROBE_DEVIATION = 0.006
 FIRST_LOOK = 3  # units; two say too little of how they vary
-LARGEST_Z = 8.0  # beyond it a p is not told from 0
+LARGEST_Z = 8.0  # beyond this quantile a p cannot be told from 0
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class Layout:
         has_quotes: Whether quotation marks enclose cells.
         names: Names of the columns; those without a name have their number, from 1.
         has_header: Whether the first row names the columns.
-        skipped: Lines before the first row that are no rows.
+        skipped: Number of lines before the header, or before the first row without one.
         has_empty_end: Whether each row ends in a separator that the header lacks.
         lead: The first of the skipped lines.
         is_even: Whether all rows of the sample have the cells of the header.
@@ -359,7 +359,8 @@ class _Guess(NamedTuple):
         start: Place of the first row: the header, or the first of the others.
         names: Names of the columns.
         has_header: Whether the first row holds them.
-        has_wanted: Whether it has a name that is wanted, or is wanted to have none.
+        has_wanted: Whether a wanted name is among its columns; numbers are the names of columns
+            without a header.
         wrong: Share of rows with more or fewer cells.
         has_empty_end: See :class:`Layout`.
     """

@@ -1,6 +1,6 @@
 """Read sources as a stream of records, each with its file and line.
 
-Every door reads by these functions.
+Commands, recipes and the Python interface all read through these functions.
 
 ============================  ==========================================================
 ``.jsonl .ndjson .json``      JSON lines, an array of objects, or objects over lines
@@ -218,7 +218,7 @@ def _binary_kind(path: Path) -> str:
 
 
 def _first_line(path: File, inputs: Inputs) -> str:
-    """Return the first line of a text that is not empty."""
+    """Return the first line that is not blank, stripped; empty if there is none."""
     for _, line in _look(path, inputs):
         text = line.strip("\ufeff \t\r\n")
         if text:

@@ -38,10 +38,10 @@ class StaticEncoder:
     """Smooth inverse frequency embeddings of a checkpoint's vocabulary. O(characters).
 
     A token's probability is estimated from its id: WordPiece and BPE vocabularies list tokens by
-    descending frequency (Zipf: the r-th has 1 / (r ln V)), after single characters, which get the
-    probability of the first. Words (between blanks) are tokenised one by one and cached. Special
-    and unknown tokens have weight 0; a text of no other tokens is a zero vector. Texts are not
-    truncated.
+    descending frequency (Zipf: the r-th has 1 / (r (ln V + γ))), after single characters, which get
+    the probability of the first. Words (between blanks) are tokenised one by one and cached. Special
+    tokens, the unknown one among them, and unused ones have weight 0; a text of no other tokens is a
+    zero vector. Texts are not truncated.
 
     Of a static model, such as ``dana distill`` makes, the vectors are taken as they are, for all tokens
     alike.

@@ -1,15 +1,16 @@
-"""Add words of a domain to a model's vocabulary: choose them, extend its tokenizer, add their rows.
+"""Choose words of a domain, and extend a tokenizer by them; :mod:`dana.models.embeddings` adds their rows.
 
 A word is what the tokenizer splits text into before it looks for pieces. A word of several pieces
-becomes a token of its own; every other word keeps its pieces, so that no text gets longer:
+becomes a token of its own. No text gets longer: every other word keeps its pieces, but for words that
+are in the vocabulary of a BPE and that its merges did not reach, which become one token, too.
 
 * WordPiece takes the longest piece first, so that a new entry would change other words that begin
   with it. The words become added tokens instead, which the tokenizers library finds before it looks
   for pieces. Marks at both ends of every word, which it also removes before, see to it that only a
   whole word is found.
 * BPE looks whole words up before it merges pieces (``ignore_merges``).
-* Unigram takes the most probable pieces. The score of a word is the sum of those of its pieces, a
-  trifle more: no other way through a text becomes better than the one that it had.
+* Unigram takes the most probable pieces. The score of a word is the sum of the scores of its pieces
+  plus a trifle: no other way through a text becomes better than it was.
 """
 
 import json
@@ -30,10 +31,10 @@ log = get_logger(__name__)
 
 VERSION = 1  # of the choice of words
 LEAST_COUNT = 2  # a word seen once may never be seen again
-MOST_CHUNKS = 5_000_000  # in memory; where there are more, those seen once are dropped
+MOST_CHUNKS = 5_000_000  # in memory; where there are more, the rarest are dropped
 CHUNKS_AT_ONCE = 10_000
 TRIFLE = 1e-7  # above the rounding of a sum of scores, below the difference of two such sums
-MARK = "\ue000"  # a private character, which BertNormalizer removes from text
+MARK = "\ue000"  # a private character; BertNormalizer with clean_text removes it from text
 LETTER = r"[\p{L}0-9]"
 # What every version of Unicode calls a space or a punctuation mark, so that each tokenizer splits
 # text there. WordPiece's kinds of words, by the name of the pre-tokenizer.

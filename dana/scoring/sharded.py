@@ -66,7 +66,7 @@ class Shard:
     document_count: int
 
     def read(self) -> Iterator[Document]:
-        """Return the documents; the group is read at once."""
+        """Return the documents. The whole group is in memory before the first one is returned."""
         with (
             name_damage(self.part),
             pq.ParquetFile(self.part, page_checksum_verification=True) as file,
@@ -354,7 +354,7 @@ class ShardedTable(ABC):
         return folder_lock(self.shard_folder.path)
 
     def _merge(self) -> Artifact:
-        """Do as :meth:`merge`, under its lock."""
+        """Join the shards, as :meth:`merge` does; the caller holds the lock."""
         folder = self.shard_folder
         shards = shards_of(self.pool.artifact.path)
         missing = folder.missing(shards)

@@ -129,7 +129,7 @@ class RememberedContext(SelectorContext):
 
 
 class FittedSelector(ABC):
-    """Fitted selector.
+    """A selector after its fit, which scores units.
 
     `save` covers frozen dataclasses of tensors, numbers, text and lists; others override it.
     """

@@ -1,6 +1,6 @@
 """Decide by their shape what the labels of a table are.
 
-A text has one, several or a number, or each of its words has one.
+A text has one label, several, or a number, or each of its words has one.
 
 :func:`shape_of` looks at all values of a label field and serves ``dana init`` and tables in Python.
 A task card says its kind and labels, so that its kind reads value by value, by the same functions
@@ -384,7 +384,7 @@ def _separated(
         has_repeats = any(count > 1 for count in counts.values())
         if len(counts) < len(distinct):
             return Shape(SEPARATED, own_kind, mark)
-        # Values that hardly repeat are no label at all, which the caller says.
+        # Values that hardly repeat are no label at all; the caller refuses them.
         is_label = len(distinct) <= max(len(present) // 2, 2)
         if is_label and (has_repeats or mark != ","):
             seen = (

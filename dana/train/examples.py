@@ -193,7 +193,8 @@ class Examples(ExampleSet):
         stream: Integers of shape (tokens,), without special tokens.
         starts: int64 of shape (examples,), position of each example's text in the stream.
         sizes: int64 of shape (examples,), tokens of text in each.
-        ids: A hash of document id and character position.
+        ids: uint64 of shape (examples,), a hash of the document's id and the position of the last
+            character of the first token.
         weights: float32 of shape (examples,), λ > 0.
         special_tokens: See :class:`ExampleSet`.
         parts: See :class:`ExampleSet`.
@@ -252,7 +253,7 @@ def frame_texts(
     Args:
         stream: Integers of shape (tokens,).
         starts: int64 of shape (texts,), first token of each text.
-        sizes: int64 of shape (texts,), its tokens.
+        sizes: int64 of shape (texts,), number of tokens of each text.
         special_tokens: Special tokens of every text.
 
     Returns:

@@ -109,8 +109,9 @@ def execute(
             process. Launched processes share the steps instead.
         tell: Called in this process with each finished step and its output.
         remake: Whether artifacts of other settings are replaced instead of refused.
-        minutes: After so many minutes no step begins but those that conclude; nor does one whose
-            kind took longer, in the mean, than what is left of them. None gives all the time.
+        minutes: Time for the run. When it is over, only steps that conclude begin. Before, a step
+            begins only if steps of its kind took less time on average than is left. None sets no
+            limit.
 
     Returns:
         Output of each step that is done, by name.
@@ -238,7 +239,7 @@ class _Execution:
         return [step for step in steps if set(step.needs) <= self.made.keys()]
 
     def _in_time(self, steps: list[Step]) -> list[Step]:
-        """Return the steps that may begin now, on all processes those of the first one's clock.
+        """Return the steps for which there is time; the clock of the first process decides for all.
 
         Finished ones may, since they take no time and others read them.
         """
@@ -489,8 +490,8 @@ class Clock:
     def text(self) -> str:
         """Format the time spent and the time left.
 
-        Of a kind of step of which none is finished the time is unknown: what is left is then more
-        than is said.
+        If no step of a kind is finished yet, its time is unknown and not counted, so the text says
+        "more than".
         """
         spent = f"{format_duration(time.monotonic() - self._begun)} so far"
         left = 0.0

@@ -18,7 +18,7 @@ from dana.tasks.kinds.base import Kind, Label, Scorer, Tallies
 # Least standard deviation of predictions, relative to the labels. Least squares with
 # correlation r has ratio r, so below it the model explains less than a hundredth of the variance.
 SPREAD = 0.1
-BLOCK = 100  # texts left out at a time
+BLOCK = 100  # scores computed at a time, each of all texts but one
 PARTS = 5  # number of ranges of the training values in tables
 
 
@@ -181,7 +181,7 @@ def _shown(ends: np.ndarray) -> list[str]:
 
 
 def _as_they_are(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return values of which each draw has the same: shape (1, texts)."""
+    """Return the values for all draws at once, of shape (1, texts)."""
     return values[None]
 
 

@@ -23,7 +23,7 @@ BITS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "0.": 0, "1.": 1, "True": 1, "False"
 
 
 def is_blank(value: Any) -> bool:
-    """Return whether a value is missing: None, NaN, NA, NaT or only white space.
+    """Return whether a value is missing: None, NaN, NA, NaT, or text of white space alone.
 
     An empty list is not missing.
     """

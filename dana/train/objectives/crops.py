@@ -8,8 +8,8 @@ document's two pieces,
     t_i = -log( e^s_ii / (e^s_ii + Σ_{j≠i} l_j e^s_ij) )
 
 and the loss of the step is Σ l_i t_i / Z, with the three denominators of
-:mod:`dana.train.objectives.batch` and one label a document. Weight 0 so equals absence, as a pair
-and as a negative.
+:mod:`dana.train.objectives.batch` and one label a document. So weight 0 equals absence in the loss,
+as a pair and as a negative; the accuracy counts every negative.
 
 The loss needs the vectors of the whole step: see :mod:`dana.train.joint`.
 """
