@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 
 from dana.core.device import find_device
+from dana.core.launch import busy_text
 from dana.core.logging import get_logger
 from dana.models import minilm, mpnet
 from dana.models.folder import load_backbone
@@ -102,4 +103,7 @@ def choose_base(timer: Callable[[str], float] = seconds_of_step) -> tuple[str, M
         )
         if fits:
             return name, seconds
+        busy = busy_text()
+        if busy:  # the recipe names the choice for good, and the load may soon be over
+            log.warning("model     %s; --model %s takes it all the same", busy, name)
     return SMALLEST, seconds

@@ -16,7 +16,7 @@ from dana.core.device import find_device
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.files import folder_lock, make_parent, temp_dir
 from dana.core.launch import cores
-from dana.core.logging import get_logger
+from dana.core.logging import get_logger, messages
 from dana.core.rng import generator
 from dana.core.schemas import Document
 from dana.core.settings import load
@@ -488,7 +488,8 @@ def survey_pool(documents: Sequence[Document], texts: Sequence[str]) -> Survey:
     others = _without_texts(documents, texts)
     alike_shares = None
     if len(texts) >= FEWEST_TEXTS and others:
-        shares = _shares_alike(others, texts)
+        with messages(quiet=True):  # of fits that only serve the estimate
+            shares = _shares_alike(others, texts)
         alike_shares = (min(shares), max(shares))
     return Survey(len(documents) - len(others), alike_shares)
 

@@ -48,3 +48,12 @@ def test_a_step_of_the_smallest_base_is_timed():
 def test_a_recipe_never_holds_auto():
     with pytest.raises(ConfigError, match=r"model='auto'.*dana init --model auto"):
         RunSettings(model="auto")
+
+
+def test_a_base_that_is_slow_on_a_busy_machine_is_named_with_what_takes_it(monkeypatch, heard):
+    monkeypatch.setattr(base, "installed_bases", lambda: ALL)
+    monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 0.0, 0.0))
+    name, _ = base.choose_base(lambda model: 1e6)
+    assert name == base.SMALLEST
+    assert "this machine is busy (load 1000.0 on" in heard.text
+    assert f"--model {next(iter(ALL))} takes it all the same" in heard.text
