@@ -223,8 +223,9 @@ def _run(args: argparse.Namespace) -> None:
 def _show_plan(settings: "RunSettings", quick: bool = False, verbose: bool = False) -> None:
     """Count the steps of a run and their states, with `verbose` list them; nothing is written."""
     from dana.stages.plan import plan_text
-    from dana.stages.run import plan_run
+    from dana.stages.run import check_pool, plan_run
 
+    check_pool(settings)
     print(plan_text(plan_run(settings, quick), verbose))
 
 

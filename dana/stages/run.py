@@ -115,6 +115,7 @@ def run_recipe(
             others are done.
     """
     run = plan_run(settings, quick)
+    check_pool(settings)
     refuse_mixed_precision(run)
     _describe_tasks(settings, quick)
     log.info("%s", summary_text(run))
@@ -222,7 +223,6 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
     if settings.final:
         check_final(settings, _cards_of(settings, _after_harvest(settings)))
     # Each of the next calls raises an error if what it names does not exist.
-    _check_pool(settings)
     with _naming("model"):
         if settings.model:
             load_config(settings.model)
@@ -242,8 +242,8 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
     return Run(Path(settings.out), tuple(steps))
 
 
-def _check_pool(settings: RunSettings) -> None:
-    """Look for the files of the pool, unless the run has read them or makes them itself.
+def check_pool(settings: RunSettings) -> None:
+    """Look for the files of the pool, before any work, unless the run has read them or makes them itself.
 
     Raises:
         DataError: If a local source has no file.
