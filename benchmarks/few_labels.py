@@ -43,7 +43,6 @@ from dana.train.execution import Precision
 PAGE = Path(__file__).parents[1] / "docs" / "results" / "few-labels.md"
 RESULTS = PAGE.with_suffix(".jsonl")
 BEGIN = "<!-- written by: python benchmarks few_labels WORK --tables --write -->"
-END = "<!-- end of what is written -->"
 TASKS = ("rct_sample", "csabstruct", "agnews", "chemprot", "sst2", "acl_arc")
 SIZES = (8, 32, 64)  # texts of a class, or all that it has
 DRAWS = 3
@@ -294,14 +293,11 @@ def _rows_of(
 def write_page() -> None:
     """Write the tables into the page, between its marks."""
     sys.path.insert(0, str(Path(__file__).parent / "evidence"))
-    from pages import markdown
+    from pages import between_marks, markdown
 
     parts = [f"{title}\n\n{markdown(table(name, digits))}" for name, title, digits in SHOWN]
     page = PAGE.read_text(encoding="utf-8")
-    start = page.index(BEGIN) + len(BEGIN)
-    end = page.index(END, start)
-    text = "\n\n".join(parts)
-    write_text(PAGE, f"{page[:start]}\n{text}\n{page[end:]}")
+    write_text(PAGE, between_marks(page, "\n\n".join(parts), BEGIN))
 
 
 def main() -> None:

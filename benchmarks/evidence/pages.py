@@ -91,13 +91,13 @@ def all_tables(results: Results) -> str:
     return "\n\n".join(tables)
 
 
-def between_marks(page: str, text: str) -> str:
-    """Replace what stands between the marks of a page.
+def between_marks(page: str, text: str, begin: str = BEGIN) -> str:
+    """Replace what stands between the marks of a page; `begin` is the first one.
 
     Raises:
         ValueError: If the page lacks them.
     """
-    start = page.index(BEGIN) + len(BEGIN)
+    start = page.index(begin) + len(begin)
     return f"{page[:start]}\n{text}\n{page[page.index(END, start) :]}"
 
 

@@ -68,9 +68,8 @@ KINDS = {
 }
 UNWRITABLE = re.compile("[\0\ud800-\udfff]")  # in no path and no file
 PLAIN = (int, float, str, bool, NoneType)
-OUT_OF_RANGE = re.compile(
-    "greater_than|less_than|too_short|too_long|literal_error"
-)  # kinds of errors
+# Kinds of pydantic's errors that range_of explains.
+OUT_OF_RANGE = re.compile("greater_than|less_than|too_short|too_long|literal_error")
 
 
 @dataclass(frozen=True)

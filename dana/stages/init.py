@@ -16,7 +16,7 @@ from dana.core.device import find_device
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.files import folder_lock, make_parent, temp_dir
 from dana.core.launch import cores
-from dana.core.logging import get_logger, messages
+from dana.core.logging import format_duration, get_logger, messages
 from dana.core.rng import generator
 from dana.core.schemas import Document
 from dana.core.settings import load
@@ -805,6 +805,6 @@ def _log_plans(folder: Path, seconds: float | None) -> None:
             names = [step.name.partition("/")[0] for step in run.steps]
             # A pilot trains two or three candidates, and probes them.
             adaptations = names.count("adapt") + ADAPTATIONS_A_PILOT * names.count(PILOT)
-            minutes = adaptations * seconds / 60
-            time = f"; its adaptations take about {minutes:.0f} min here, if nothing else runs"
+            duration = format_duration(adaptations * seconds)
+            time = f"; its adaptations take about {duration} here, if nothing else runs"
         log.info("%s%s%s", summary_text(run), " (--quick)" if is_quick else "", time)

@@ -15,8 +15,7 @@ from dana.core.schemas import part_files
 from dana.core.statistics import FIRST_LOOK
 from dana.core.storage import is_url
 from dana.core.studies import load_parts
-from dana.corpus.hub import is_hub
-from dana.corpus.sources import STDIN, expand
+from dana.corpus.sources import STDIN
 from dana.models.folder import load_config, load_own_tokenizer
 from dana.models.pooling import read_pooling
 from dana.report.run import is_control
@@ -62,7 +61,13 @@ from dana.stages.settings import RunSettings
 from dana.stages.steps.run import Run
 from dana.stages.steps.runner import execute
 from dana.stages.steps.step import OutputOf, Step
-from dana.stages.texts import check_names, held_out_folders, held_out_stage, open_texts
+from dana.stages.texts import (
+    check_names,
+    check_sources,
+    held_out_folders,
+    held_out_stage,
+    open_texts,
+)
 from dana.stages.training import (
     TrainingData,
     head_stage,
@@ -245,15 +250,16 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
 def check_pool(settings: RunSettings) -> None:
     """Look for the files of the pool, before any work, unless the run has read them or makes them itself.
 
+    URLs and standard input are read only once, by the step that reads the pool.
+
     Raises:
-        DataError: If a local source has no file.
+        DanaError: See :func:`dana.stages.texts.check_sources`.
     """
-    if settings.harvest is not None or part_files(Path(settings.out) / "pool"):
+    out = Path(settings.out)
+    if settings.harvest is not None or part_files(out / "pool"):
         return
-    for source in settings.pool:
-        is_local = not (is_url(source) or is_hub(source) or source == STDIN)
-        if is_local:
-            expand(source)
+    not_read_yet = [source for source in settings.pool if not (is_url(source) or source == STDIN)]
+    check_sources(not_read_yet, out)
 
 
 @contextmanager

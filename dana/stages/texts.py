@@ -232,6 +232,22 @@ def check_names(settings: RunSettings) -> None:
         check_checkpoint(settings.model)
 
 
+def check_sources(sources: Sequence[str], run: Path) -> None:
+    """Look for the files of sources, before any is read; data sets of the Hub are not looked up.
+
+    Args:
+        sources: Files, folders, globs, URLs and ``hf:`` names.
+        run: Folder of the run, whose files are not read.
+
+    Raises:
+        ConfigError: If a source is empty, or is the run's own folder.
+        DataError: See :func:`dana.corpus.sources.expand`.
+    """
+    for source in sources:
+        if not is_hub(source):
+            expand(source, run)
+
+
 def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TargetText, PoolText]:
     """Read the task and the pool of a run and store them in its folder.
 
@@ -262,9 +278,7 @@ def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TargetText,
     )  # a misspelt name fails before anything is read, and so does a missing file
     if selects:
         check_names(settings)
-    for source in settings.pool:
-        if not is_hub(source):
-            expand(source, out)
+    check_sources(settings.pool, out)
     # The task comes first: it is read quickly, and its errors should not appear after an hour of
     # reading the pool.
     return TargetText(read_target(settings, out / "target")), _read_pool(settings)

@@ -1,6 +1,7 @@
 """``dana init``: a table and a pool become the folder of a run, whole or not at all."""
 
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +24,7 @@ from dana.stages.init import (
     survey_pool,
 )
 from dana.stages.recipe import read_recipe
-from dana.stages.run import _describe_tasks, plan_run
+from dana.stages.run import _describe_tasks, check_pool, plan_run
 from dana.stages.settings import RunSettings, load_settings
 from dana.stages.steps.run import Run
 from dana.stages.steps.runner import execute
@@ -508,3 +509,20 @@ def test_a_model_that_is_not_there_leaves_nothing(home):
     with pytest.raises(ArtifactError, match="no such folder"):
         dana.init("tickets.csv", "pool", model="./nowhere")
     assert not Path("tickets").exists()
+
+
+def test_the_pool_of_a_run_is_looked_for_without_the_files_of_the_run(home):
+    dana.init("tickets.csv", "pool")
+    values, _ = read_recipe(Path("tickets"))
+    (home / "tickets" / "notes").write_text("a file without a suffix")
+    settings = load_settings({**values, "pool": [str(home)]})
+    check_pool(settings)
+    missing = load_settings({**values, "pool": [str(home / "nope")]})
+    with pytest.raises(DataError, match="nope"):
+        check_pool(missing)
+    (home / "tickets" / "pool").mkdir()
+    (home / "tickets" / "pool" / "part-00000.parquet").write_bytes(b"read already")
+    check_pool(missing)
+    assert main(["run", "tickets", "--dry-run", "--set", "pool=[nope]"]) == 0
+    shutil.rmtree(home / "tickets" / "pool")
+    assert main(["run", "tickets", "--dry-run", "--set", "pool=[nope]"]) == 2
