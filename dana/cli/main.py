@@ -1,9 +1,11 @@
 """Run a command of the command line: parse it, set up logging and turn errors into exit codes."""
 
 import argparse
+import atexit
 import io
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -108,6 +110,8 @@ def _answer(build: Callable[[], argparse.ArgumentParser], words: list[str]) -> i
             "dana: interrupted; finished work is saved, and the same command resumes",
             file=sys.stderr,
         )
+        # A second Ctrl-C while Python ends would show a traceback of torch.
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
         return 130
 
 

@@ -9,7 +9,7 @@ its fingerprint is that of the command.
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, is_dataclass
 from hashlib import blake2b
@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from dana.core.errors import ArtifactError, Contradiction, nearest_path
-from dana.core.files import folder_lock, make_parent, sync, sync_folder, temp_dir, temp_file
+from dana.core.files import (
+    folder_lock,
+    make_parent,
+    settle_remake,
+    sync,
+    sync_folder,
+    temp_dir,
+    temp_file,
+)
 from dana.core.launch import is_writer, on_rank_0
 from dana.core.logging import get_logger
 from dana.core.registry import package_versions
@@ -29,6 +37,7 @@ SCHEMA = 4
 # read a table's folder.
 META_DIR = "__dana__"
 MANIFEST = f"{META_DIR}/manifest.json"
+TABLES = "tables"  # in a manifest: the Parquet files of the folder
 GIVEN = "given"  # in a manifest: settings that a command gave beside the run's recipe
 MANIFEST_KEYS = {
     "kind": str,
@@ -37,7 +46,7 @@ MANIFEST_KEYS = {
     "counts": dict,
     "seeds": dict,
 }
-STANDARD_KEYS = {*MANIFEST_KEYS, "schema", "versions", "seconds"}
+STANDARD_KEYS = {*MANIFEST_KEYS, TABLES, "schema", "versions", "seconds"}
 
 
 @dataclass(frozen=True)
@@ -157,15 +166,45 @@ def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:
         hint: The command that makes one, shown if it is missing.
 
     Raises:
-        ArtifactError: If there is no manifest, or its kind or schema version is another.
+        ArtifactError: If there is no manifest, its kind or schema version is another, or a table is
+            missing.
     """
+    if not (path / MANIFEST).is_file():
+        settle_remake(path)
     if not (path / MANIFEST).is_file():
         advice = f"; make one with: {hint}" if hint else ""
         raise ArtifactError(f"{path}: no {kind} here (no {MANIFEST}){nearest_path(path)}{advice}")
     manifest = read_manifest(path)
     if manifest["kind"] != kind:
         raise ArtifactError(f"{path}: holds {manifest['kind']!r}, not {kind!r}")
+    check_tables(path, manifest)
     return Artifact(path, manifest)
+
+
+def check_tables(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Check that no table of an artifact is missing, as in a folder that was copied in part.
+
+    Without this, what reads a table part by part would take the others for the whole.
+
+    Args:
+        folder: Folder of the artifact.
+        manifest: Its manifest; one of an earlier version lists no tables, and none is missed.
+
+    Raises:
+        ArtifactError: Names the first file that is missing.
+    """
+    for name in manifest.get(TABLES, []):
+        if not (folder / name).is_file():
+            raise ArtifactError(
+                f"{folder / name}: is missing, although the folder was written with it; copy the "
+                f"whole folder again, or remove {folder} and run its command again"
+            )
+
+
+def _list_tables(folder: Path) -> list[str]:
+    """List the Parquet files of a folder, by their paths in it."""
+    files = sorted(folder.rglob("*.parquet"))
+    return [file.relative_to(folder).as_posix() for file in files]
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
@@ -177,7 +216,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
         return {}
-    manifest = read_json(path)
+    try:
+        manifest = read_json(path)
+    except ArtifactError as error:
+        advice = f"copy the whole folder again, or remove {folder} and run its command again"
+        raise ArtifactError(f"{error}; {advice}") from error
     remedy = f"not a manifest; remove {folder} and run its command again"
     if not isinstance(manifest, dict):
         raise ArtifactError(f"{path}: holds a {type(manifest).__name__}, {remedy}")
@@ -246,6 +289,7 @@ def make_on_all_ranks(
     with ExitStack() as stack:
 
         def find_or_lock() -> Artifact | None:
+            settle_remake(path)
             existing = find_reusable(path, kind, inputs, remake)
             if existing is not None:
                 return existing
@@ -314,6 +358,7 @@ def find_reusable(
 def _commit(path: Path, kind: str, inputs: dict[str, Any], draft: Draft | None) -> Artifact:
     """Write the manifest of a complete draft and rename its folder."""
     assert draft is not None
+    tables = _list_tables(draft.path)
     manifest = {
         "kind": kind,
         "schema": SCHEMA,
@@ -322,6 +367,7 @@ def _commit(path: Path, kind: str, inputs: dict[str, Any], draft: Draft | None) 
         "counts": draft.counts,
         "seeds": draft.seeds,
         **draft.notes,
+        **({TABLES: tables} if tables else {}),
         "versions": package_versions(),
         "seconds": round(time.monotonic() - draft.start, 3),
     }

@@ -168,7 +168,7 @@ def explain_write_errors(path: Path) -> Iterator[None]:
             reason = os.strerror(code)
         else:
             reason, _, _ = str(error).partition("\n")
-        remedy = "free some space and run the command again: it resumes from the last checkpoint"
+        remedy = "free some space and run the same command again, which goes on from what is saved"
         raise ArtifactError(f"{path}: cannot be written ({reason}); {remedy}") from error
 
 
@@ -221,7 +221,7 @@ def folder_lock(path: Path, patience: float | None = None) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout  # a fiftieth of a second, which --help does not need
 
-    file = path.with_name(f".{path.name}.lock")
+    file = _lock_file(path)
     lock = FileLock(file)
     try:
         try:
@@ -245,6 +245,11 @@ def folder_lock(path: Path, patience: float | None = None) -> Iterator[None]:
         # Removed while it is held: a process that waits for the removed file begins again.
         file.unlink(missing_ok=True)
         lock.release()
+
+
+def _lock_file(path: Path) -> Path:
+    """Return the file whose lock :func:`folder_lock` holds."""
+    return path.with_name(f".{path.name}.lock")
 
 
 def _owner(file: Path) -> str:
@@ -310,6 +315,55 @@ def replace_folder(new: Path, path: Path) -> None:
     new.rename(path)
     sync(path.parent)
     shutil.rmtree(former, ignore_errors=True)
+
+
+@contextmanager
+def set_aside(path: Path) -> Iterator[Path]:
+    """Rename the folder at `path` to ``.NAME.old`` while another one is made in its place.
+
+    The lock of that name is held until the block ends, so that :func:`settle_remake` can tell an old
+    folder whose remaking goes on from one that a killed process left.
+
+    Yields:
+        The path of the old folder. What becomes of it, the caller decides within the block.
+
+    Raises:
+        ArtifactError: If another process is remaking the folder.
+    """
+    former = _former(path)
+    with folder_lock(former):
+        shutil.rmtree(former, ignore_errors=True)
+        path.rename(former)
+        yield former
+
+
+def settle_remake(path: Path) -> None:
+    """End what a process began by :func:`set_aside` and was killed in.
+
+    The old folder is renamed back where the new one is missing, else it is removed. Nothing is done
+    while the process that set it aside is at work, or where nothing may be written.
+
+    Args:
+        path: The folder that was to be made again.
+    """
+    if not path.name:
+        return
+    former = _former(path)
+    if not former.is_dir():
+        return
+    from filelock import FileLock, Timeout
+
+    file = _lock_file(former)
+    try:
+        with FileLock(file, timeout=0):
+            if path.exists():
+                shutil.rmtree(former, ignore_errors=True)
+            elif former.is_dir():
+                former.rename(path)
+                log.info("restored  %s: the command that was to replace it was killed", path)
+            file.unlink(missing_ok=True)
+    except (Timeout, OSError):
+        return
 
 
 def restore_folder(path: Path) -> Path:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dana.core.artifacts import META_DIR, fingerprint, read_manifest
+from dana.core.artifacts import META_DIR, check_tables, fingerprint, read_manifest
 from dana.core.errors import ArtifactError
 from dana.core.files import file_digest
 
@@ -81,8 +81,10 @@ def table_identity(folder: Path, schema: pa.Schema | None = None) -> str:
         schema: Columns that the table must have; None checks none.
 
     Raises:
-        ArtifactError: If there is no table, a part is damaged, or a column is missing.
+        ArtifactError: If there is no table, a part is missing or damaged, or a column is missing.
     """
+    manifest = read_manifest(folder) if folder.is_dir() else {}
+    check_tables(folder, manifest)
     if not part_files(folder):
         raise ArtifactError(
             f"{folder}: no table here (no part-*.parquet); name a folder with documents or weights"
@@ -96,7 +98,6 @@ def table_identity(folder: Path, schema: pa.Schema | None = None) -> str:
             raise ArtifactError(
                 f"{part}: expected columns {', '.join(missing)}, got {', '.join(columns)}"
             )
-    manifest = read_manifest(folder) if folder.is_dir() else {}
     saved: str | None = manifest.get("fingerprint")
     if saved:
         return saved
@@ -258,6 +259,7 @@ def name_damage(part: Path) -> Iterator[None]:
         yield
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
+        folder = part.parent.parent if part.parent.name == META_DIR else part.parent
         raise ArtifactError(
-            f"{part}: damaged: {reason}; remove its folder and run its command again"
+            f"{part}: damaged: {reason}; remove {folder} and run its command again"
         ) from error

@@ -140,6 +140,7 @@ def map_arrays(path: Path) -> dict[str, np.ndarray]:
     Raises:
         ArtifactError: If the file is missing, or its header is damaged or does not match its size.
     """
+    remedy = f"remove {path.parent} and run its command again"
     try:
         data = np.asarray(np.memmap(path, dtype=np.uint8, mode="r"))
         begin = 8 + int(data[:8].view("<u8")[0])  # end of the header
@@ -155,7 +156,8 @@ def map_arrays(path: Path) -> dict[str, np.ndarray]:
         if end != len(data):
             raise ValueError(f"{len(data):,} bytes, expected {end:,} by its header")
     except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read: {error.strerror}") from error
+        raise ArtifactError(f"{path}: cannot be read: {error.strerror}; {remedy}") from error
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ArtifactError(f"{path}: damaged: not a safetensors file ({error})") from error
+        reason = f"damaged: not a safetensors file ({error})"
+        raise ArtifactError(f"{path}: {reason}; {remedy}") from error
     return arrays

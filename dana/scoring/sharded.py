@@ -31,7 +31,7 @@ from dana.core.artifacts import (
     read_manifest,
 )
 from dana.core.errors import ArtifactError
-from dana.core.files import folder_lock, temp_file
+from dana.core.files import folder_lock, settle_remake, temp_file
 from dana.core.launch import Share, on_rank_0, wait_for_all
 from dana.core.logging import get_logger, progress, report_ticks
 from dana.core.schemas import DOCUMENTS, Document, documents_of, name_damage, part_files
@@ -220,6 +220,7 @@ class ShardedTable(ABC):
     @property
     def is_done(self) -> bool:
         """Whether the folder holds a table; :meth:`merge` checks that it is this one."""
+        settle_remake(self.folder)
         return (self.folder / MANIFEST).is_file()
 
     def prepare(self) -> Any:

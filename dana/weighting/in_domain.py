@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 from scipy.optimize import isotonic_regression
 
 from dana.core.errors import DataError
 from dana.core.logging import get_logger
 from dana.core.rng import generator
-from dana.core.schemas import HELD_OUT_TARGET, SCORES
+from dana.core.schemas import HELD_OUT_TARGET, SCORES, read_table
 from dana.core.statistics import percentile_interval
 from dana.weighting.formulas import (
     DROPPED,
@@ -334,7 +333,7 @@ def held_out_target(scores: Path) -> pa.Table:
         scores: Folder of a scores artifact.
     """
     path = scores / HELD_OUT_TARGET
-    return pq.read_table(path) if path.is_file() else SCORES.empty_table()
+    return read_table(path) if path.is_file() else SCORES.empty_table()
 
 
 def split_held_out(target: pa.Table, seed: int) -> tuple[pa.Table, pa.Table]:

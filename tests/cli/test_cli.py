@@ -1,6 +1,7 @@
 """The command line: where settings come from, launches, recipes, misspelt words."""
 
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -110,3 +111,15 @@ def test_one_process_where_accelerate_was_asked_for_several_is_refused(monkeypat
     assert "torchrun --standalone --nproc_per_node N" in capsys.readouterr().err
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert processes() == 2
+
+
+def test_a_second_ctrl_c_while_python_ends_shows_no_traceback(monkeypatch, capfd):
+    def interrupt(args):
+        raise KeyboardInterrupt
+
+    calls_at_exit = []
+    monkeypatch.setattr("dana.cli.main._run", interrupt)
+    monkeypatch.setattr("atexit.register", lambda *call: calls_at_exit.append(call))
+    assert main(["files", "env"]) == 130
+    assert "interrupted; finished work is saved" in capfd.readouterr().err
+    assert calls_at_exit == [(signal.signal, signal.SIGINT, signal.SIG_IGN)]

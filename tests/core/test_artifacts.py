@@ -1,6 +1,8 @@
 """Artifacts are complete or absent, reused by fingerprint, and refused or made again if made from other settings."""
 
 import errno
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +23,9 @@ from dana.core.artifacts import (
     write_json,
 )
 from dana.core.errors import ArtifactError, Contradiction
+from dana.core.files import settle_remake
+from dana.core.remake import call_remaking
+from dana.core.schemas import table_identity
 
 
 def _write(text):
@@ -131,6 +136,8 @@ def test_opening_names_what_is_wrong_with_a_manifest(tmp_path, content, name):
         open_artifact(path, "thing", "dana score")
     assert name in str(error.value)
     assert "\n" not in str(error.value)
+    if content:
+        assert re.search("remove .*/x and run its command again|make it again", str(error.value))
     with pytest.raises(ArtifactError):
         make(path, "thing", {}, _write("y"))
 
@@ -143,6 +150,79 @@ def test_remaking_replaces_what_differs_and_touches_nothing_equal(tmp_path):
     second = make(tmp_path / "x", "thing", {"a": 2}, _write("second"), remake=True)
     assert (second.path / "data.txt").read_text() == "second"
     assert second.manifest["depends_on"] == {"a": 2}
+    assert names_in(tmp_path) == ["x"]
+
+
+def test_a_folder_without_one_of_its_tables_is_refused_by_name(tmp_path):
+    path = make(tmp_path / "x", "thing", {"a": 1}, _tables).path
+    assert open_artifact(path, "thing").manifest["tables"] == [
+        "part-00000.parquet",
+        "part-00001.parquet",
+    ]
+    (path / "part-00001.parquet").unlink()
+    for act in (
+        lambda: open_artifact(path, "thing"),
+        lambda: make(path, "thing", {"a": 1}, _tables),
+        lambda: table_identity(path),
+    ):
+        with pytest.raises(
+            ArtifactError, match=r"part-00001\.parquet: is missing.*remove .*x and run"
+        ):
+            act()
+    notes = make(tmp_path / "y", "thing", {"a": 1}, _write("no table"))
+    assert "tables" not in notes.manifest
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from dana.core.artifacts import make
+from dana.core.remake import call_remaking
+
+folder = Path(sys.argv[1])
+
+
+def die(draft):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+call_remaking(lambda: make(folder, "thing", {"a": 2}, die), remake=True)
+"""
+
+
+def killed_remake(tmp_path):
+    """Make a folder, and kill a process that makes it again from other settings; return the folder."""
+    path = make(tmp_path / "x", "thing", {"a": 1}, _write("old")).path
+    process = subprocess.run([sys.executable, "-c", KILLED, path], check=False)
+    assert process.returncode == -signal.SIGKILL
+    assert not path.exists(), "it was set aside"
+    return path
+
+
+def test_a_remake_that_was_killed_leaves_the_old_folder_for_the_next_command(tmp_path):
+    path = killed_remake(tmp_path)
+    assert open_artifact(path, "thing").path == path
+    assert names_in(path) == ["__dana__", "data.txt"]
+    assert not (tmp_path / ".x.old").exists()
+
+
+def test_a_remake_that_was_killed_is_made_by_the_same_command_and_leaves_nothing(tmp_path):
+    path = killed_remake(tmp_path)
+    call_remaking(lambda: make(path, "thing", {"a": 2}, _write("new")), remake=True)
+    assert (path / "data.txt").read_text() == "new"
+    assert names_in(tmp_path) == ["x"]
+
+
+def test_nobody_puts_an_old_folder_back_while_it_is_made_again(tmp_path):
+    path = make(tmp_path / "x", "thing", {"a": 1}, _write("old")).path
+
+    def write(draft):
+        settle_remake(path)  # as another process would do now
+        assert not path.exists()
+        _write("new")(draft)
+
+    call_remaking(lambda: make(path, "thing", {"a": 2}, write), remake=True)
+    assert (path / "data.txt").read_text() == "new"
     assert names_in(tmp_path) == ["x"]
 
 

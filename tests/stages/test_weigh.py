@@ -414,6 +414,20 @@ def test_text_that_was_not_scored_is_refused(planted_run, topics, tmp_path):
     assert not (run / "weights").exists()
 
 
+@pytest.mark.parametrize("name", ["part-00000.parquet", HELD_OUT_TARGET])
+def test_scores_without_one_of_their_tables_are_refused(planted_run, tmp_path, name):
+    run = tmp_path / "run"
+    shutil.copytree(planted_run[2], run)
+    file = run / "scores" / name
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(ArtifactError, match=f"{name}: damaged: .*; remove .*scores and run its"):
+        weigh_stage(run / "scores", run / "pool", WeighSettings(), run / "weights")
+    file.unlink()
+    with pytest.raises(ArtifactError, match=f"{name}: is missing, although .*; copy the whole"):
+        weigh_stage(run / "scores", run / "pool", WeighSettings(), run / "weights")
+    assert not (run / "weights").exists()
+
+
 def test_the_halves_of_held_out_text_share_no_document(planted_run):
     task = held_out_target(planted_run[2] / "scores")
     halves = split_held_out(task, 0)

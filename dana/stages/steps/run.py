@@ -11,9 +11,12 @@ from typing import Any
 import pandas as pd
 
 from dana.core.artifacts import fingerprint, read_json, read_manifest, write_json, write_text
-from dana.core.errors import ConfigError, suggestion
+from dana.core.errors import ArtifactError, ConfigError, suggestion
+from dana.core.logging import get_logger
 from dana.core.text_table import csv_text
 from dana.stages.steps.step import Step
+
+log = get_logger(__name__)
 
 RECORDS = "steps"
 RESULTS = "results.csv"
@@ -68,10 +71,23 @@ class Run:
         """Return the path of a step's record (``.json``) or log (``.log``)."""
         return self.folder / RECORDS / f"{name}{suffix}"
 
-    def record(self, name: str) -> Mapping[str, Any]:
-        """Read the record of a step; empty if there is none."""
+    def record(self, name: str) -> dict[str, Any]:
+        """Read the record of a step; empty if there is none, or none that can be read.
+
+        A step without a record is called, and reuses its artifact.
+        """
         path = self.file(name, ".json")
-        return read_json(path) if path.is_file() else {}
+        if not path.is_file():
+            return {}
+        try:
+            record = read_json(path)
+        except ArtifactError as error:
+            log.warning("record    %s; it is written again", error)
+            return {}
+        if not _is_record(record):
+            log.warning("record    %s: is no record of a step; it is written again", path)
+            return {}
+        return record
 
     def write_record(self, name: str, output: str, seconds: float) -> None:
         """Record that a step is done: fingerprint, output, seconds and when it ended, in seconds since 1970."""
@@ -97,6 +113,14 @@ class Run:
         output = Path(record["made"])
         gone = output.is_relative_to(self.folder) and not output.exists()
         return "changed" if gone or record["fingerprint"] != current else "done"
+
+
+def _is_record(value: Any) -> bool:
+    """Return whether a JSON value has the keys that :meth:`Run.write_record` writes."""
+    if not isinstance(value, dict):
+        return False
+    has_words = all(isinstance(value.get(key), str) for key in ("fingerprint", "made"))
+    return has_words and isinstance(value.get("seconds"), int | float)
 
 
 def write_metrics(run: Run, outputs: Mapping[str, str]) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dana.core.artifacts import MANIFEST, read_manifest
+from dana.core.artifacts import MANIFEST, read_json, read_manifest
 from dana.core.errors import ArtifactError, ConfigError, Contradiction, DanaError, Preemption
 from dana.core.logging import format_duration, progress, progress_label
 from dana.core.workers import Worker
@@ -225,7 +225,7 @@ def test_a_step_whose_outcome_is_gone_or_whose_stage_is_another_is_not_done(tmp_
     step = draw(tmp_path, "a", seconds=0.3)
     run = Run(tmp_path, (step,))
     for _ in range(2):
-        run.file("a", ".json").unlink(missing_ok=True)
+        run.file("first", ".json").unlink(missing_ok=True)
         execute(run)
         assert run.record("a")["seconds"] >= 0.3, (
             "if it is reused it took as long as when it was made"
@@ -238,6 +238,20 @@ def test_a_step_whose_outcome_is_gone_or_whose_stage_is_another_is_not_done(tmp_
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("content", ["", '{"fing', "[]", '{"made": 3}', '{"made": "x"}'])
+def test_a_damaged_record_is_written_again_and_its_step_reused(content, tmp_path, heard):
+    run = run_of(tmp_path)
+    execute(run)
+    file = run.file("first", ".json")
+    whole = read_json(file)
+    file.write_text(content)
+    assert run.states()["first"] == "missing"
+    execute(run)
+    assert read_json(file)["fingerprint"] == whole["fingerprint"]
+    assert str(file) in heard.text
+    assert len(calls(tmp_path)) == 3, "nothing was drawn again"
+
+
 def test_a_worker_that_fails_or_dies_leaves_a_log_and_the_others_alone(tmp_path):
     steps = (Step("dies", f"{STAGES}:die", {}), refuse("bad"))
     with pytest.raises(StepError) as caught:
