@@ -98,7 +98,10 @@ class LoadedModel:
             fields = {str(name): value for name, value in row.items()}
             columns = self.model.columns
             for name in columns.names:
-                if field_at(fields, name) in (MISSING, None):
+                value = field_at(fields, name)
+                if value is None:
+                    raise ValueError(f"{name!r} is null, not text")
+                if value is MISSING:
                     raise ValueError(f"no {name!r}; found {', '.join(fields) or 'nothing'}")
             return fields, columns
         if not self.model.reads_pairs:

@@ -99,6 +99,8 @@ def add_runs(add: AddCommand) -> None:
         "chooses (default: auto; masked for decoders, and where words have labels)"
     )
     init.add_argument("--objective", help=objectives)
+    bad_records = "fail (default) or skip records of the pool that cannot be read or have no text"
+    init.add_argument("--on-bad-record", default="fail", help=bad_records)
     flags = [flag for flag in TEXTS if flag.name in ("--task", "--pool", "--task-path", "--out")]
     run = add_command(add, "run", _run, [*flags, Flag("--jobs", "jobs"), ALLOW], reads=None)
     run.set_defaults(processes=True, beats="dana run")
@@ -187,7 +189,7 @@ def _init(args: argparse.Namespace) -> None:
     from dana.stages.settings import inputs_from
 
     names = [name.replace("-", "_") for name in COLUMNS]
-    names += ["label", "kind", "labels", "test", "folds", "model", "objective"]
+    names += ["label", "kind", "labels", "test", "folds", "model", "objective", "on_bad_record"]
     options = {name: getattr(args, name) for name in names}
     inputs = inputs_from(args.inputs)
     folder = init(args.table, args.pool, args.out, inputs=inputs, **options)

@@ -2,7 +2,8 @@
 
 Packed files (gzip, bzip2, xz, zstd) are told by their first bytes, those at URLs by their names.
 Text is UTF-8, or what its byte-order mark says. A line that is no UTF-8 is read in Windows' Latin
-encoding, cp1252, unless it has letters in UTF-8 as well: then only its broken bytes become U+FFFD.
+encoding, cp1252, unless it has letters in UTF-8 as well: then only its broken bytes become U+FFFD,
+if the first lines of the file are not mostly in cp1252.
 A file whose first lines end in carriage returns alone is cut there, any other at line feeds.
 """
 
@@ -104,18 +105,41 @@ def _packing_damage(line: int, error: Exception) -> Damage:
     return Damage(line, f"the compressed file is damaged or ends early: {error}")
 
 
-def decode_line(raw: bytes) -> tuple[str, bool]:
+def decode_line(raw: bytes, is_foreign_file: bool = False) -> tuple[str, bool]:
     """Decode a line; return it, and whether it is in cp1252.
 
     It is UTF-8, else with U+FFFD for its broken bytes if it has letters in UTF-8, else cp1252.
+
+    Args:
+        raw: The line.
+        is_foreign_file: Whether :func:`is_foreign` is true of its file. Letters in UTF-8 beside
+            others are then what some program has encoded twice, and the line is cp1252.
     """
     try:
         return raw.decode(), False
     except UnicodeDecodeError:
         text = raw.decode("utf-8", "replace")
-    if text.replace("\ufffd", "").isascii():
+    if is_foreign_file or text.replace("\ufffd", "").isascii():
         return raw.decode(FALLBACK, "replace"), True
     return text, False
+
+
+def is_foreign(head: bytes) -> bool:
+    """Return whether most of the first lines of a file that are not ASCII are in cp1252.
+
+    Lines with letters in UTF-8 are not, though other bytes of them may be no UTF-8.
+
+    Args:
+        head: The beginning of the file; its first :data:`HEAD` bytes are looked at, which whoever
+            reads a slice of a file knows, too.
+    """
+    head = head[:HEAD]
+    lines = head.splitlines()
+    if len(lines) > 1 and not head.endswith((b"\n", b"\r")):
+        lines.pop()  # it may be cut within a letter
+    marked = [line for line in lines if not line.isascii()]
+    foreign = sum(decode_line(line)[1] for line in marked)
+    return 2 * foreign > len(marked)
 
 
 def say_foreign(path: File, count: int, example: str) -> None:
@@ -203,6 +227,7 @@ def _utf8_lines(
     foreign = 0
     example = ""
     is_first = True
+    is_foreign_file = is_foreign(head)
     for raw in _raw_lines(reader, head):
         if is_first:
             raw = raw.removeprefix(BOM_UTF8)
@@ -212,8 +237,8 @@ def _utf8_lines(
         except UnicodeDecodeError:
             if errors == "strict":
                 raise
-            text, is_foreign = decode_line(raw)
-            if is_foreign:
+            text, is_foreign_line = decode_line(raw, is_foreign_file)
+            if is_foreign_line:
                 foreign += 1
                 example = example or around_letter(text)
         yield text

@@ -1,5 +1,6 @@
 """Read Parquet and Arrow files as records."""
 
+import json
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -9,6 +10,7 @@ from dana.core.storage import File, RemoteFile, pyarrow_source
 from dana.corpus.inputs import Record
 
 ROWS_AT_ONCE = 1024
+FEATURES = b"huggingface"  # of the metadata of a schema, in which datasets writes its features
 
 
 def read_parquet(path: File, groups: range | None = None) -> Iterator[Record]:
@@ -68,6 +70,43 @@ def read_arrow(path: File) -> Iterator[Record]:
                         yield Record(str(path), row, fields, problem)
     except (pa.ArrowException, OSError) as error:
         raise _as_damage(error, path, row + 1, "an Arrow file") from error
+
+
+def class_names(path: File) -> dict[str, list[str]]:
+    """Return the names of classes that ``datasets`` writes as numbers, by column (ClassLabel).
+
+    The column may have one class a row, or a list of them. There are none for a file of another
+    format, and for one that cannot be read, which reading it reports.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if path.suffix.lower() == ".parquet":
+            schema = pq.read_schema(pyarrow_source(path))
+        elif path.suffix.lower() == ".arrow":
+            with path.open("rb") as stream:
+                schema = _arrow_schema(stream)
+        else:
+            return {}
+        features = json.loads((schema.metadata or {}).get(FEATURES, b"{}"))["info"]["features"]
+        names_by_column = {}
+        for column, feature in features.items():
+            feature = feature.get("feature", feature)  # that of the items of a list
+            if feature.get("_type") == "ClassLabel":
+                names_by_column[column] = [str(name) for name in feature["names"]]
+        return names_by_column
+    except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError, TypeError):
+        return {}
+
+
+def _arrow_schema(stream: Any) -> Any:
+    """Read the schema of an Arrow file, of its form for streams or for random access."""
+    import pyarrow as pa
+
+    is_file = stream.read(6) == b"ARROW1"
+    stream.seek(0)
+    return pa.ipc.open_file(stream).schema if is_file else pa.ipc.open_stream(stream).schema
 
 
 def _arrow_batches(stream: Any) -> Iterator[Any]:

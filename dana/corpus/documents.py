@@ -50,6 +50,8 @@ class Tally:
             is lost of a file), ``no text``, ``no id``, ``no source``, ``repeated id``.
         documents_by_source: Documents of each source.
         characters_by_source: Characters of those documents.
+        said_files: Files of plain text whose layout is logged; after
+            :data:`MAX_LOGGED_FILES` no other is.
     """
 
     record_count: int = 0
@@ -58,6 +60,7 @@ class Tally:
     rejection_counts: Counter[str] = field(default_factory=Counter)
     documents_by_source: Counter[str] = field(default_factory=Counter)
     characters_by_source: Counter[str] = field(default_factory=Counter)
+    said_files: int = field(default=0, compare=False)
 
     def add(self, document: Document) -> None:
         """Count a document."""
@@ -167,7 +170,8 @@ def read_documents(
                 _add_others(bad, items, distinct)
                 raise bad.error(SKIPPING)
     check_unchanged(source for source in sources if isinstance(source, RemoteFile))
-    _say_layouts(layouts, undecodable)
+    _say_layouts(layouts, tally)
+    _say_undecodable(undecodable)
 
 
 def _add_others(bad: BadRecords, items: Iterator[ParsedRecord], distinct: DuplicateFilter) -> None:
@@ -183,15 +187,27 @@ def _add_others(bad: BadRecords, items: Iterator[ParsedRecord], distinct: Duplic
                 bad.add(item.record.location, problem)
 
 
-def _say_layouts(layouts: Counter[tuple[str, str]], undecodable: Counter[str]) -> None:
-    """Log what a document of plain text was, and which files have bytes that are no text.
+def _say_layouts(layouts: Counter[tuple[str, str]], tally: Tally) -> None:
+    """Log what a document of plain text was, of the first files of a tally.
 
     Args:
         layouts: Documents by file and layout.
+        tally: That of the files, perhaps of others that were read before.
+    """
+    for (origin, layout), count in layouts.items():
+        if tally.said_files == MAX_LOGGED_FILES:
+            log.info("input     %s and other files of plain text: not listed", origin)
+        elif tally.said_files < MAX_LOGGED_FILES:
+            log.info("input     %s: %s documents, %s", origin, f"{count:,}", LAYOUTS[layout])
+        tally.said_files += 1
+
+
+def _say_undecodable(undecodable: Counter[str]) -> None:
+    """Log which files have bytes that are no text.
+
+    Args:
         undecodable: Records with U+FFFD by file.
     """
-    for (origin, layout), count in list(layouts.items())[:MAX_LOGGED_FILES]:
-        log.info("input     %s: %s documents, %s", origin, f"{count:,}", LAYOUTS[layout])
     remedy = "convert the file to keep those characters, for example: iconv -f LATIN1 -t UTF-8"
     for origin, count in list((+undecodable).items())[:MAX_LOGGED_FILES]:
         log.warning(

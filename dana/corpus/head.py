@@ -42,8 +42,9 @@ def sample_documents(
     count_per_file = max(1, count // len(files))
     documents: list[Document] = []
     total = 0.0
+    tally = Tally()
     for source, file in files:
-        records = read_documents([source], on_bad_record, Tally(), inputs=inputs)
+        records = read_documents([source], on_bad_record, tally, inputs=inputs)
         head = list(islice(records, count_per_file))
         documents += head
         if len(head) < count_per_file:

@@ -21,6 +21,7 @@ from dana.core.lines import (
     check_line_length,
     codec_of,
     decode_line,
+    is_foreign,
     is_sliceable,
     read_head,
     say_foreign,
@@ -155,7 +156,7 @@ def parse_slice(part: "Slice", inputs: Inputs) -> Parsed:
     elif format_of(part.path) == ".parquet":
         records = read_file(part.path, inputs, groups=range(part.first, part.after))
     else:
-        lines = list(_lines(part.path, part.first, part.after, foreign))
+        lines = list(_lines(part, part.after, foreign))
         keys = path_keys(part.path)
         records = (with_keys(record, keys) for record in parse_json_lines(part.path, lines))
     items = list(parse_records(records, inputs))
@@ -173,12 +174,14 @@ class Slice:
         first: First byte (JSON lines) or row group (Parquet).
         after: Position after the last byte or row group; None for a whole file.
         is_last: Whether nothing of the file is behind it.
+        is_foreign: Whether :func:`dana.core.lines.is_foreign` is true of the file.
     """
 
     path: File
     first: int = 0
     after: int | None = None
     is_last: bool = True
+    is_foreign: bool = False
 
     @property
     def is_small(self) -> bool:
@@ -206,20 +209,21 @@ def _slices(path: File, size: int = SLICE_BYTES) -> Iterator[Slice]:
     kind = format_of(path)
     if length <= size:
         yield Slice(path)
-    elif kind == ".parquet":
+        return
+    if kind == ".parquet":
         yield from _row_groups(path, size)
-    elif kind in JSON and codec_of(path) is None and _is_divisible(path):
+        return
+    head = b""
+    if kind in JSON and codec_of(path) is None:
+        head = read_head(path)
+    # JSON can be cut at line feeds, if its first bytes are such lines.
+    if head and is_sliceable(head) and is_json_lines(head):
+        is_foreign_file = is_foreign(head)
         for first in range(0, length, size):
             after = min(first + size, length)
-            yield Slice(path, first, after, after == length)
+            yield Slice(path, first, after, after == length, is_foreign_file)
     else:
         yield Slice(path)
-
-
-def _is_divisible(path: File) -> bool:
-    """Return whether JSON can be cut at line feeds, by its first bytes."""
-    head = read_head(path)
-    return is_sliceable(head) and is_json_lines(head)
 
 
 def _row_groups(path: File, size: int) -> Iterator[Slice]:
@@ -249,11 +253,13 @@ def _row_groups(path: File, size: int) -> Iterator[Slice]:
     yield Slice(path, first, len(sizes))
 
 
-def _lines(path: File, first: int, after: int, foreign: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield the lines that begin in a byte range, numbered from 1.
+def _lines(part: Slice, after: int, foreign: list[str]) -> Iterator[tuple[int, str]]:
+    """Yield the lines that begin in a byte range, which ends at `after`, numbered from 1.
 
     Those that are no UTF-8 go to `foreign`, too.
     """
+    path = part.path
+    first = part.first
     position = max(0, first - 1)
     number = 0
     try:
@@ -268,8 +274,8 @@ def _lines(path: File, first: int, after: int, foreign: list[str]) -> Iterator[t
                 position += len(line)
                 number += 1
                 check_line_length(line, path, number)
-                text, is_foreign = decode_line(line)
-                if is_foreign:
+                text, is_foreign_line = decode_line(line, part.is_foreign)
+                if is_foreign_line:
                     foreign.append(text)
                 yield number, text
     except OSError as error:

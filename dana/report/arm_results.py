@@ -191,8 +191,9 @@ class ArmResult:
 
         NaN with one model, which says nothing about others.
         """
-        if self.estimate.units > 1 or self.is_baseline:
-            return within_range(self.metric, self.estimate.interval)
+        estimate = self.estimate
+        if estimate.units > 1 or self.is_baseline:
+            return within_range(self.metric, estimate.interval, estimate.texts)
         return math.nan, math.nan
 
     def unlike(self, other: "ArmResult") -> list[str]:

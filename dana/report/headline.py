@@ -15,6 +15,7 @@ from dana.report.choice import choice_note
 from dana.report.label_notes import label_notes
 from dana.report.label_worth import BASE
 from dana.report.page import Finding, Table, each, interval_text, number, percent
+from dana.report.pilot import is_base_kept
 from dana.report.run import RunFrames, is_control
 from dana.report.tables import arm_name, loss_unit, metric_name, predicts_classes
 from dana.report.verdicts import (
@@ -76,8 +77,21 @@ def headline(analysis: Analysis) -> str:
         scope.append("text to find was planted in the pool")
     if rows[0].one_adaptation:
         scope.append("one adaptation")
+    if _is_nothing_adapted(analysis):
+        score = number(rows[0].arm_score, 2)
+        return (
+            f"Nothing was adapted, as the pilot expects no gain: the model as it was has {score} "
+            f"on {rows[0].task}{in_brackets(scope)}."
+        )
     measured = [row for row in rows if not _flaw(analysis, row)]
     return f"{_outcome(measured)} on {rows[0].task}{in_brackets(scope)}."
+
+
+def _is_nothing_adapted(analysis: Analysis) -> bool:
+    """Return whether the arm is the base, because no objective was worth it in any pilot."""
+    row = _against_start(analysis.first_questions)
+    is_equal = row.other == BASE and row.low == row.mean == row.high == 0
+    return is_equal and is_base_kept(analysis.run)
 
 
 def _is_one_arm(rows: Sequence[ArmComparison]) -> bool:
@@ -361,6 +375,12 @@ def _advice(analysis: Analysis) -> str:
         return (
             f"use {baseline.other}, which is better and needs no adaptation, or try more labelled "
             "texts, more training or a larger base"
+        )
+    if _is_nothing_adapted(analysis):
+        return (
+            "adapting is not worth it here; with more labelled texts, more training or a larger "
+            "base an objective may pay; a fixed one (objective in recipe.yaml) is adapted in any "
+            "case"
         )
     if row.verdict == WORSE:
         kept = f"the model of {row.other}"

@@ -77,6 +77,12 @@ def pilot_section(run: RunFrames) -> Section | None:
     return Section("Which objective suits the task?", "\n".join(answer), tables=(table,))
 
 
+def is_base_kept(run: RunFrames) -> bool:
+    """Return whether pilots found no objective that pays, so that the arms are the base."""
+    choices = {manifest["choice"] for manifest in _pilots(run).values()}
+    return choices == {NONE}
+
+
 def _pilots(run: RunFrames) -> dict[int, dict[str, Any]]:
     """Return the manifests of a run's pilots by adaptation or fold."""
     pilots = {}

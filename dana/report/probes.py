@@ -74,7 +74,8 @@ class ProbeResult:
     @property
     def interval(self) -> tuple[float, float]:
         """95 % interval of the mean, within the scores that the metric can have."""
-        return within_range(self.metric, self.estimate.interval)
+        estimate = self.estimate
+        return within_range(self.metric, estimate.interval, estimate.texts)
 
     def difference(self, other: "ProbeResult") -> TwoLevel | None:
         """Estimate the difference to another arm, text by text; None if they were not probed alike.

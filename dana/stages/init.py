@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,8 +65,12 @@ LINE = "%-9s %s"  # of the log: what, and what is said of it
 CARD = "card.yaml"
 TEXTS = "texts.parquet"
 FILES = {CARD, TEXTS, RECIPE}
+FAIL = "fail"  # at a record of the pool that cannot be read
 MOST_READ = 20_000  # documents of the pool
 SAMPLE = 1_000  # documents or texts that are looked at closely
+# Characters of them that are looked at in all, so that books take a minute, too. Of longer ones each
+# has an equal part, its beginning.
+MOST_CHARACTERS = 2_000_000
 # A document is like the texts if its score is at most this quantile of the scores of held-out texts.
 # A lower score is nearer.
 LIKE = 0.9
@@ -131,6 +136,7 @@ def init(  # noqa: PLR0913, keywords of a public call
     text_pair: str | None = None,
     kind: str | None = None,
     labels: Sequence[str] | None = None,
+    on_bad_record: str = FAIL,
 ) -> Path:
     """Prepare a run from a table of labelled texts and a pool of other documents.
 
@@ -163,6 +169,8 @@ def init(  # noqa: PLR0913, keywords of a public call
         kind: Kind of the label: ``single_label``, ``multi_label``, ``regression`` or
             ``token_labels``; None decides it by the values (:mod:`dana.tasks.labels`).
         labels: Names of the places of labels that are vectors of 0 and 1.
+        on_bad_record: For records of the pool that cannot be read, or have no text: ``fail``, or
+            ``skip``, which counts them and goes on, here and in ``dana run``.
 
     Returns:
         The folder, for ``dana run``: with ``card.yaml``, ``texts.parquet`` and ``recipe.yaml``.
@@ -174,7 +182,7 @@ def init(  # noqa: PLR0913, keywords of a public call
     _check_objective(objective)
     folder = _new_folder(table, out)
     _check_model(model)
-    sample = _read_pool(pool, text, folder)
+    sample = _read_pool(pool, text, folder, on_bad_record)
     labelled = read_labelled(
         table,
         test,
@@ -275,18 +283,23 @@ class _PoolSample(NamedTuple):
     Attributes:
         sources: Files, folders, globs and URLs.
         inputs: How its records become documents.
+        on_bad_record: What becomes of records that are none: ``fail`` or ``skip``.
         documents: The first documents of each file.
         size: Number of documents of the pool, about.
     """
 
     sources: list[str]
     inputs: Inputs
+    on_bad_record: str
     documents: list[Document]
     size: float
 
 
 def _read_pool(
-    pool: str | Path | Sequence[str | Path], text_field: str | None, folder: Path
+    pool: str | Path | Sequence[str | Path],
+    text_field: str | None,
+    folder: Path,
+    on_bad_record: str,
 ) -> _PoolSample:
     """Read the first documents of a pool.
 
@@ -295,6 +308,7 @@ def _read_pool(
         text_field: Name of the field of the text; a record without it is read from ``text``. None
             reads ``text``.
         folder: Folder of the run, which is not read.
+        on_bad_record: ``fail`` or ``skip``.
 
     Raises:
         ConfigError: If no source is named, or one cannot be read again.
@@ -311,9 +325,9 @@ def _read_pool(
         pool_inputs = Inputs(text_field=list(dict.fromkeys(names)))  # each name once
     log.info(LINE, "reading", f"{folder.name}: the texts, and up to {MOST_READ:,} documents")
     documents, size = sample_documents(
-        sources, folder, inputs=pool_inputs, on_bad_record="fail", count=MOST_READ
+        sources, folder, inputs=pool_inputs, on_bad_record=on_bad_record, count=MOST_READ
     )
-    return _PoolSample(sources, pool_inputs, documents, size)
+    return _PoolSample(sources, pool_inputs, on_bad_record, documents, size)
 
 
 def _table_inputs(inputs: Inputs | Mapping[str, Any] | None) -> Inputs | None:
@@ -515,8 +529,9 @@ def _shares_alike(documents: Sequence[Document], texts: Sequence[str]) -> list[f
     random = generator(0, "init", "pool")
     order = random.permutation(len(texts))[:SAMPLE]
     own_texts = [Document(str(row), "", strip_markers(texts[row])) for row in order]
+    own_texts = _beginnings(own_texts)
     rows = random.permutation(len(documents))[:SAMPLE]
-    pool = _cut_into_units([documents[row] for row in rows])
+    pool = _cut_into_units(_beginnings([documents[row] for row in rows]))
     # The name of a detector is needed; lexical has none.
     selector = build_selector("lexical", "knn", Selection())
     shares = []
@@ -532,6 +547,14 @@ def _shares_alike(documents: Sequence[Document], texts: Sequence[str]) -> list[f
         is_alike = _by_document(model.score(pool), pool) <= bar
         shares.append(round(float(is_alike.mean()), 3))
     return shares
+
+
+def _beginnings(documents: Sequence[Document]) -> list[Document]:
+    """Cut documents that have too many characters together to the same length each."""
+    if sum(len(document.text) for document in documents) <= MOST_CHARACTERS:
+        return [*documents]
+    length = MOST_CHARACTERS // len(documents)
+    return [replace(document, text=document.text[:length]) for document in documents]
 
 
 def _cut_into_units(documents: Sequence[Document]) -> Units:
@@ -744,6 +767,8 @@ def _recipe_text(
     if sample.inputs != Inputs():
         fields = json.dumps({"text_field": sample.inputs.text_field}, ensure_ascii=False)
         recipe += f"inputs: {fields}\n"
+    if sample.on_bad_record != FAIL:
+        recipe += f"on_bad_record: {sample.on_bad_record}\n"
     return recipe
 
 

@@ -163,6 +163,8 @@ class NewText:
             or "nothing"
         )
         for name, flag in flags.items():
+            if field_at(record.fields, name) is None:
+                raise ValueError(f"{name!r} is null, not text")
             if values[name] is None:
                 raise ValueError(f"no {name!r}; found {present}; {flag}")
         if self.id_field and field_at(record.fields, self.id_field) is MISSING:

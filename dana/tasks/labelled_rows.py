@@ -162,7 +162,12 @@ def clean(rows: pd.DataFrame, kind: str, notes: list[str]) -> pd.DataFrame:
         unusable = is_unusable(rows)
         if unusable.any():
             names = list_names(rows.index[unusable], 3)
-            notes.append(f"left out: {unusable.sum():,} {reason} ({names})")
+            note = f"left out: {unusable.sum():,} {reason} ({names})"
+            if is_unusable is _is_untrained:
+                trained = count_labels(rows["label"][~rows["test"]])
+                unknown = count_labels(rows["label"][unusable]).keys() - trained.keys()
+                note += f": {list_names(sorted(unknown), 3)}"
+            notes.append(note)
             rows = rows[~unusable]
     if find_kind(kind).has_labels:
         what = "classes"

@@ -9,6 +9,7 @@ from dana.core.errors import Damage, DataError
 from dana.core.lines import read_lines
 from dana.core.storage import File
 from dana.corpus.bad_records import BadRecords
+from dana.corpus.columnar import class_names
 from dana.corpus.inputs import SEPARATORS, Inputs
 from dana.corpus.layout import NO_SEPARATOR, Layout
 from dana.corpus.readers import layout_of, read_file
@@ -67,9 +68,13 @@ def read_files(source: str, notes: list[str], form: dict[str, Any], inputs: Inpu
             form["separator"] = layout.separator
             form["header"] = layout.has_header
             notes.append(layout.describe())
+        names_by_column = class_names(file)
         for record in read_file(file, inputs, is_table=True, layout=layout):
             if record.problem:
                 bad.add(record.location, record.problem)
+            for column in record.fields.keys() & names_by_column.keys():
+                names = names_by_column[column]
+                record.fields[column] = _as_name(record.fields[column], names)
             rows.append(record.fields)
             index.append(record.line if len(files) == 1 else f"{file.name}:{record.line}")
     if bad:
@@ -86,6 +91,17 @@ def read_files(source: str, notes: list[str], form: dict[str, Any], inputs: Inpu
     is_nested = any(map(_has_nested_fields, rows))
     frame = pd.json_normalize(rows) if is_nested else pd.DataFrame(rows, dtype=object)
     return frame.set_index(pd.Index(index, dtype=object))
+
+
+def _as_name(value: Any, names: list[str]) -> Any:
+    """Return the name of a class, or those of a list of classes; None for one without a name.
+
+    Texts without a class have the number -1 in data sets of the Hub.
+    """
+    if isinstance(value, list):
+        return [_as_name(part, names) for part in value]
+    is_class = isinstance(value, int) and 0 <= value < len(names)
+    return names[value] if is_class else None
 
 
 def _has_nested_fields(fields: dict[str, Any]) -> bool:

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from dana.core.errors import ConfigError, DataError
 from dana.corpus.documents import Tally, read_documents, source_digests
+from dana.corpus.head import sample_documents
+from dana.corpus.inputs import Inputs
+from dana.corpus.readers import read_records
 from dana.corpus.text import document_id
 from tests.corpus.files import write_rows
 
@@ -150,6 +153,31 @@ def test_how_plain_text_was_cut_and_what_was_lost_are_said(tmp_path, log_lines):
         == f"input     {tmp_path}/b.txt: 2 documents, one per paragraph (between blank lines)"
     )
     assert warning.startswith(f"{tmp_path}/d.jsonl: 1 records hold U+FFFD")
+
+
+def test_the_layout_of_few_of_many_files_is_said(tmp_path, log_lines, caplog):
+    for number in range(30):
+        (tmp_path / f"{number:02}.txt").write_text("one\ntwo\n")
+    listed = [f"input     {tmp_path}/{n:02}.txt: 2 documents, one per line" for n in range(10)]
+    listed.append(f"input     {tmp_path}/10.txt and other files of plain text: not listed")
+    assert log_lines(tmp_path) == listed
+    caplog.clear()
+    sample_documents([str(tmp_path)], tmp_path / "out", Inputs(), "fail", 20_000)
+    assert [record.getMessage() for record in caplog.records] == listed
+
+
+def test_letters_that_were_encoded_twice_do_not_break_the_others_of_a_file_in_cp1252(tmp_path):
+    # A ticket with a text that some program had encoded twice already: Ã¼ for ü.
+    lines = ["text;Kategorie", "Grüße;Störung", "KÃ¼ste;Störung", "Ärger;Störung"]
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join([*lines, ""]), encoding="cp1252")
+    records = list(read_records([str(path)], Inputs()))
+    assert {record.fields["Kategorie"] for record in records} == {"Störung"}
+    assert [record.fields["text"] for record in records] == ["Grüße", "KÃ¼ste", "Ärger"]
+    # Most lines are in UTF-8, so the byte is a broken one.
+    path.write_bytes("\n".join([*lines, "ü ÿ;ö"]).encode().replace(b"\xc3\xbf", b"\xff"))
+    *_, last = read_records([str(path)], Inputs())
+    assert last.fields["text"] == "ü \ufffd"
 
 
 def _write(tmp_path, *names):

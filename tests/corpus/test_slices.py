@@ -126,6 +126,17 @@ def test_several_processes_give_the_documents_and_counts_of_one(
             _read(sources, processes, "fail")
 
 
+def test_slices_and_one_process_read_letters_that_were_encoded_twice_alike(tmp_path, monkeypatch):
+    monkeypatch.setattr(slices_module, "iterate_slices", lambda source: iterate_slices(source, 500))
+    # Every third text of a file in cp1252 has a letter that was in UTF-8 before, as two letters.
+    texts = [f"{n} café" + (n % 3 == 2) * " Ã¼" for n in range(300)]
+    lines = [json.dumps({"text": text}, ensure_ascii=False) for text in texts]
+    (tmp_path / "latin.jsonl").write_text("\n".join(lines), encoding="cp1252")
+    one, two = (_read([str(tmp_path / "latin.jsonl")], processes) for processes in (1, 2))
+    assert one == two
+    assert [document.text for document in one[0]] == texts
+
+
 ROWS = 400  # of a row group
 TEXTS = [f"text {n} {n**9}" for n in range(4 * ROWS)]
 

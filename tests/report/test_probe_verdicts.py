@@ -1,6 +1,7 @@
 """What a report says of a run that has probed its models and fine-tuned none, and of the model it ends in."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -115,6 +116,22 @@ def test_before_any_fine_tuning_the_first_words_are_of_the_vectors(tmp_path, sha
     )
     assert build_report(analysis.run).sections[0].question.startswith("What do the models' vectors")
     assert report_stage(tmp_path).is_file()
+
+
+def test_where_the_pilot_kept_the_base_the_page_says_that_nothing_was_adapted(tmp_path):
+    run = write_run(tmp_path, 0.5, base=0.6, random=0.6, dana=0.6).run
+    trials = [
+        {"objective": "none", "score": 0.6, "gain": 0.0, "bar": 0.01, "left_out": ""},
+        {"objective": "masked", "score": 0.5, "gain": -0.1, "bar": 0.01, "left_out": ""},
+    ]
+    pilot = {"kind": "pilot", "trials": trials, "choice": "none", "steps": 25, "metric": "accuracy"}
+    kept = analyse(replace(run, stages={"pilot": {**pilot, "task": "toy"}}))
+    assert headline(kept).startswith("Nothing was adapted, as the pilot expects no gain: the model")
+    assert next_step(kept).startswith("adapting is not worth it here")
+    # Another fold had an objective that pays.
+    other = {**pilot, "choice": "masked"}
+    some = analyse(replace(run, stages={"pilot": pilot, "nested/1/pilot": other}))
+    assert "cannot be told apart yet" in headline(some)
 
 
 def test_the_verdict_of_vectors_is_two_level_and_adjusted_for_every_question(tmp_path):
@@ -248,11 +265,22 @@ def test_before_all_candidates_are_tested_the_next_step_is_to_go_on(tmp_path):
 
 
 def test_an_interval_ends_where_the_scores_do(tmp_path):
-    assert within_range("macro_f1", (0.844, 1.029)) == (0.844, 1)
-    assert within_range("accuracy", (-0.1, 0.4)) == (0, 0.4)
-    assert within_range("spearman", (-1.2, 0.4)) == (-1, 0.4)
-    assert within_range("mae", (-0.1, 7.0)) == (0, 7)
-    assert all(np.isnan(within_range("accuracy", (np.nan, np.nan))))
+    assert within_range("macro_f1", (0.844, 1.029), 50) == (0.844, 1)
+    assert within_range("accuracy", (-0.1, 0.4), 50) == (0, 0.4)
+    assert within_range("spearman", (-1.2, 0.4), 50) == (-1, 0.4)
+    assert within_range("mae", (-0.1, 7.0), 50) == (0, 7)
+    assert all(np.isnan(within_range("accuracy", (np.nan, np.nan), 50)))
+
+
+def test_the_interval_of_a_perfect_score_is_that_of_so_many_texts(tmp_path):
+    # The exact interval of 18 of 18 right, as scipy.stats.binomtest(18, 18) has it.
+    assert within_range("macro_f1", (1.0, 1.0), 18) == (pytest.approx(0.8147, abs=1e-4), 1)
+    assert within_range("accuracy", (0.0, 0.0), 18) == (0, pytest.approx(0.1853, abs=1e-4))
+    assert within_range("accuracy", (0.5, 0.5), 18) == (0.5, 0.5)
+    assert within_range("mae", (0.0, 0.0), 18) == (0, 0)
+    analysis = write_run(tmp_path, 1.0, base=0.5, dana=0.6)
+    low, high = analysis.run.baselines[0].interval
+    assert (low, high) == (pytest.approx(0.025 ** (1 / TEXTS)), 1)
 
 
 def test_the_model_at_the_end_and_why_are_on_the_first_screen(tmp_path):

@@ -18,6 +18,7 @@ from dana.core.settings import load
 from dana.stages.init import (
     FILES,
     Survey,
+    _beginnings,
     _default_name,
     choose_budget,
     default_objective,
@@ -268,6 +269,28 @@ def test_the_pool_is_compared_with_the_texts():
     assert none[1] < 0.1 < some[0]
     assert some[1] < 0.5 < all_of_it[0]
     assert survey_pool(far, TEXTS[:50]) == Survey(holding_count=0, alike_shares=None)
+
+
+def test_books_are_compared_by_their_beginnings(monkeypatch):
+    lengths = [3000, 10, 5000]
+    books = [Document(str(n), "", "x" * length) for n, length in enumerate(lengths)]
+    assert _beginnings(books) == books
+    monkeypatch.setattr("dana.stages.init.MOST_CHARACTERS", 6000)
+    assert [len(book.text) for book in _beginnings(books)] == [2000, 10, 2000]
+
+
+def test_records_of_a_pool_without_text_end_init_or_are_left_out_by_it_and_by_the_run(home, capfd):
+    pool = home / "nulls.jsonl"
+    lines = [json.dumps({"text": draw(2, n)}) for n in range(40)]
+    pool.write_text("\n".join([*lines, json.dumps({"text": None})]))
+    command = ["init", "tickets.csv", "--pool", "nulls.jsonl", "--out", "nulls"]
+    assert main(command) == 2
+    assert "nulls.jsonl:41: the field 'text' must be text" in capfd.readouterr().err
+    assert not Path("nulls").exists()
+    assert main([*command, "--on-bad-record", "skip"]) == 0
+    assert load_settings(read_recipe("nulls")[0]).on_bad_record == "skip"
+    assert main([*command, "--on-bad-record", "ignore"]) == 2
+    assert "on_bad_record" in capfd.readouterr().err
 
 
 def test_a_quick_run_says_what_it_can_decide_before_it_reads_text(home, caplog):

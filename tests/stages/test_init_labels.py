@@ -17,7 +17,7 @@ from dana.core.settings import load
 from dana.stages.recipe import read_recipe
 from dana.stages.run import plan_run
 from dana.stages.settings import RunSettings, load_settings
-from dana.tasks.card import TaskCard
+from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import read_folds, read_splits
 
 WORDS = [f"{letter}{vowel}{end}" for letter in "bdfgkl" for vowel in "aeiou" for end in ("n", "sk")]
@@ -292,3 +292,30 @@ def test_a_saved_data_set_of_splits_and_its_files_are_no_single_table(home):
     with pytest.raises(DataError, match="move the files of each to a folder of its own"):
         dana.init("shards", "pool.jsonl", out="other")
     assert not Path("other").exists()
+
+
+@pytest.mark.parametrize("form", ["arrow", "parquet"])
+def test_classes_that_datasets_writes_as_numbers_have_their_names(home, form):
+    from datasets import ClassLabel, Dataset, Features, Sequence, Value
+
+    class_label = ClassLabel(names=["World", "Sports"])
+    features = Features(
+        text=Value("string"), label=class_label, tags=Sequence(class_label), hits=Value("int64")
+    )
+    rows = frame(label=[0, 1, -1] * 16)  # -1: a text without a class
+    rows["tags"] = [[0], [1], [0, 1]] * 16
+    rows["hits"] = [0, 1, 1] * 16
+    saved = Dataset.from_pandas(rows[list(features)], features=features)
+    if form == "arrow":
+        saved.save_to_disk("saved")
+    else:
+        Path("saved").mkdir()
+        saved.to_parquet("saved/a.parquet")
+    dana.init("saved", "pool.jsonl", out="one", label="label")
+    assert load_card("one/card.yaml").labels == ["Sports", "World"]
+    assert pd.read_parquet("one/texts.parquet")["label"].value_counts().tolist() == [16, 16]
+    dana.init("saved", "pool.jsonl", out="several", label="tags")
+    card = load_card("several/card.yaml")
+    assert (card.kind, card.labels) == ("multi_label", ["Sports", "World"])
+    dana.init("saved", "pool.jsonl", out="numbers", label="hits")
+    assert load_card("numbers/card.yaml").labels == ["0", "1"]

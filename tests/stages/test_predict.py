@@ -268,6 +268,7 @@ def test_predictions_on_pairs_are_those_of_the_run_and_their_second_field_has_an
         ("run", '{"text": "fine"}\n{"text": \n', "2: not JSON"),
         ("run", '{"body": "x"}\n', "1: no 'text'; found body; --text-field names the field"),
         ("run", '{"text": 3}\n', "1: 'text' is int, not text"),
+        ("run", '{"text": null}\n', "1: 'text' is null, not text"),
         ("run", '{"text": "  "}\n', "1: the text is empty"),
         (
             "pairs",

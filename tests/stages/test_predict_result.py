@@ -486,6 +486,7 @@ def test_rows_in_memory_have_the_columns_of_the_table(runs):
         (["a", None], r"texts\[1\]"),
         (["a", " "], r"texts\[1\]: the text is empty"),
         ([{"body": "x"}], r"texts\[0\]: no 'sentence'; found body"),
+        ([{"sentence": None}], r"texts\[0\]: 'sentence' is null, not text"),
     ):
         with pytest.raises(DataError, match=message):
             model.predict(rows)

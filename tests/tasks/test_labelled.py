@@ -177,7 +177,7 @@ def test_one_fixed_split_tests_a_fifth_and_a_file_of_tests_is_the_only_test():
     table, notes, *_ = read_labelled(frame_of(), test=tests)
     assert [*table["text"][table["fold"] == 0]] == ["A new pear", FRUIT[3]]
     assert (len(table), FRUIT[3] in [*table["text"][table["fold"] == -1]]) == (41, False)
-    assert "a class that none trains (test row 2)" in "\n".join(notes)
+    assert "a class that none trains (test row 2): other" in "\n".join(notes)
 
 
 def test_a_large_table_has_one_split_and_a_class_with_fewer_texts_than_folds_is_named(monkeypatch):

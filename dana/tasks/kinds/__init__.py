@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dana.core.config import require
+from dana.core.statistics import ALPHA
 from dana.tasks.kinds.base import Kind
 from dana.tasks.kinds.multi_label import MultiLabel
 from dana.tasks.kinds.regression import Regression
@@ -33,14 +34,17 @@ def is_error(metric: str) -> bool:
     return any(kind.metrics.get(metric) == "lower" for kind in KINDS.values())
 
 
-def within_range(metric: str, interval: tuple[float, float]) -> tuple[float, float]:
+def within_range(metric: str, interval: tuple[float, float], texts: int) -> tuple[float, float]:
     """Cut the interval of a mean score at the lowest and the highest score that a metric can have.
 
-    With few folds an interval by Student's t reaches beyond them.
+    With few folds an interval by Student's t reaches beyond them. Where all texts are right, or all
+    wrong, their scores do not vary, and the interval would be a point. It then is that of a share
+    by the binomial distribution (Clopper and Pearson).
 
     Args:
         metric: Name of the metric.
         interval: Its ends; NaN stays NaN.
+        texts: Number of texts that were tested.
     """
     lowest, highest = 0.0, 1.0
     if is_error(metric):
@@ -48,7 +52,16 @@ def within_range(metric: str, interval: tuple[float, float]) -> tuple[float, flo
     elif metric in Regression.metrics:  # a correlation
         lowest = -1.0
     low, high = interval
-    return float(np.clip(low, lowest, highest)), float(np.clip(high, lowest, highest))
+    low, high = float(np.clip(low, lowest, highest)), float(np.clip(high, lowest, highest))
+    is_share = (lowest, highest) == (0.0, 1.0)
+    if not is_share or not math.isclose(low, high, abs_tol=1e-12):
+        return low, high
+    width = 1 - (ALPHA / 2) ** (1 / texts)
+    if math.isclose(low, highest):
+        return highest - width, highest
+    if math.isclose(high, lowest, abs_tol=1e-12):
+        return lowest, lowest + width
+    return low, high
 
 
 def kind_of_model(labels: Sequence[str], problem_type: str | None, per_word: bool) -> Kind | None:
