@@ -44,6 +44,13 @@ def test_every_flag_fills_a_setting_and_shows_its_default(command, flag, setting
         assert f"default: {value[0] if isinstance(value, list) else value}" in line
 
 
+@pytest.mark.parametrize("command", PARSERS)
+def test_an_example_in_a_help_text_is_one_command(command):
+    for line in PARSERS[command].description.splitlines():
+        if line.startswith("  "):
+            assert " dana " not in line.strip()
+
+
 HELP = """import sys; from dana.cli.main import main
 for command in sys.argv[1:]:
     try: main([*command.split(), "--help"])

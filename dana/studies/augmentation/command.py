@@ -67,10 +67,9 @@ def _augment(args: argparse.Namespace) -> None:
     OUT. If it is killed, the same command resumes with the missing labels. See
     docs/studies/augmentation.md.
 
-      dana studies augment mycard --topics-of runs/pool --topic 3 --pool 'pool/*.jsonl.gz' --out
-      runs/on-topic-3 dana studies augment mycard --topics-of runs/pool --control random --generator
-      chat:smollm2 --out runs/random dana finetune --model dana-mini --task mycard --data
-      runs/on-topic-3 --out runs/tuned
+      dana studies augment mycard --topics-of runs/pool --topic 3 --pool pool/ --out runs/on-topic-3
+      dana studies augment mycard --topics-of runs/pool --control random --out runs/random
+      dana finetune --model dana-mini --task mycard --data runs/on-topic-3 --out runs/tuned
     """
     from dana.core.artifacts import Artifact
     from dana.core.remake import call_remaking

@@ -208,14 +208,14 @@ def _how_many(clusters: ClusterDescription, domains: Sequence[str]) -> Section:
     """Tabulate the candidates for the number of clusters, with purity if domains are known."""
     frame = clusters.choice
     columns = (*decimals(0, "k", "bic"), *decimals(2, "stability"))
+    units = np.count_nonzero(domain_codes(clusters, domains) >= 0)
     caption = (
         "BIC of the likeliest fit; lower is better. Stability: mean adjusted Rand index between"
         " seeds, 1 for identical clusters, 0 by chance."
     )
-    if domains:
+    if units:
         frame = frame.merge(_purity_by_k(clusters, domains), on="k")
         columns += shares("purity", "purity_std")
-        units = np.count_nonzero(domain_codes(clusters, domains) >= 0)
         caption += (
             f" Purity: of the {units:,} units fitted on, mean and standard deviation (ddof 1) over"
             " seeds."
@@ -247,16 +247,20 @@ def _known_domains(
 ) -> Section:
     """Report purity and confusions of all units, and the outliers of the sample."""
     matrix = confusion(counts)
-    tables = (_confusion_table(matrix, domains), _outliers(clusters, counts, domains))
+    tables = [_confusion_table(matrix, domains)]
     largest = counts.sum(0).max() / counts.sum()
     answer = (
         f"Purity is {percent(domain_purity(counts))}: the share of {counts.sum():,} units whose"
         " domain is the most frequent one of their cluster. Its minimum is"
         f" {percent(largest)}, the share of the largest domain."
     )
+    if (domain_codes(clusters, domains) >= 0).any():
+        tables.append(_outliers(clusters, counts, domains))
+    else:
+        answer += " None of them was fitted on, so there is no table of outliers."
     figure = confusion_figure(matrix, domains, "cluster_confusion")
     title = "Do clusters find the domains that are known?"
-    return Section(title, answer, (figure,), tables)
+    return Section(title, answer, (figure,), tuple(tables))
 
 
 def _confusion_table(matrix: np.ndarray, domains: Sequence[str]) -> Table:

@@ -185,7 +185,7 @@ def score_pool(
         detector: Spec of the detector, for selectors that use the run's.
         selection: How text is split and embedded.
         folder: Folder of the scores; ``cost.json`` beside it has the CPU seconds of fitting and
-            scoring.
+            scoring. It is missing if scoring was interrupted: the rest of it costs too little.
     """
     built = build_selector(selector, detector, selection)
     scoring = Scoring(
@@ -197,14 +197,17 @@ def score_pool(
         selector,
         allowed=True,
     )
-    if not scoring.is_done:
+    is_fitted = (scoring.shard_folder.path / scoring.model_name).exists()
+    if not scoring.is_done and not is_fitted:
+        cost_file = folder.with_name(COST)
+        cost_file.unlink(missing_ok=True)  # it may be of other settings
         start = time.process_time()
         fit = scoring.prepare()
         fitted_at = time.process_time()
         scoring.score(fit, Share())
         end = time.process_time()
         seconds = {"fit_seconds": fitted_at - start, "score_seconds": end - fitted_at}
-        write_json(folder.with_name(COST), seconds)
+        write_json(cost_file, seconds)
     return scoring.run()
 
 

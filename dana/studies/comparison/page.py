@@ -1,5 +1,6 @@
 """Collect the measures of a comparison in two CSV files and build its page."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ def write_comparison(run: Run) -> Path:
     fit size and selector: means over seeds, ``low`` and ``high`` of
     :func:`dana.studies.comparison.measures.precision_interval`, and CPU seconds: the median of
     fitting, and of scoring the minimum, per million documents, because the first selector of a pool
-    embeds it for all.
+    embeds it for all. They are missing where scoring was interrupted.
 
     Returns:
         The path of ``comparison.csv``.
@@ -46,8 +47,10 @@ def write_comparison(run: Run) -> Path:
         key: dict[str, Any] = {**labels, "fit": int(labels["fit"]), "seed": int(labels["seed"])}
         measures = pd.read_csv(folder / MEASURES, dtype={"budget": str}, keep_default_na=False)
         tables.append(measures.assign(**key))
-        cost_file = folder.with_name(COST)  # the oracle has none
-        cost = read_json(cost_file) if cost_file.is_file() else {}
+        cost = {"fit_seconds": math.nan, "score_seconds": math.nan}
+        cost_file = folder.with_name(COST)  # the oracle has none, nor has an interrupted selector
+        if cost_file.is_file():
+            cost = read_json(cost_file)
         costs.append({**key, "documents": pd.read_parquet(folder / RANKED), **cost})
     table = pd.concat(tables, ignore_index=True)[COLUMNS]
     write_text(run.folder / CSV, csv_text(table))

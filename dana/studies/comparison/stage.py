@@ -50,7 +50,7 @@ def run_compare(settings: RunSettings, remake: bool = False) -> Path:
     _check(settings)
     out = Path(settings.out)
     execute(Run(out, tuple(_plantings(settings))), settings.jobs, remake=remake)
-    run = plan_compare(settings)
+    run = _plan(settings)
     execute(run, settings.jobs, remake=remake)
     path = write_comparison(run)
     table = pd.read_csv(path, dtype={"budget": str}, keep_default_na=False)
@@ -67,6 +67,11 @@ def plan_compare(settings: RunSettings) -> Run:
     Tasks that are not read yet have only their reading steps, as their sizes are unknown.
     """
     _check(settings)
+    return _plan(settings)
+
+
+def _plan(settings: RunSettings) -> Run:
+    """Plan as :func:`plan_compare`, of settings that are checked."""
     steps = list(_plantings(settings))
     for task in _tasks(settings):
         folder = Path(settings.out) / slug(task)

@@ -51,9 +51,8 @@ def _few_shot(args: argparse.Namespace) -> None:
     key_env and never written. If it is killed or disconnected, the same command resumes with the
     next conversations.
 
-      dana studies few-shot genre_mix --short keep --chat http:http://localhost:8000/v1,model=NAME
-      --out runs/few-shot dana studies few-shot genre_mix --short keep --chat
-      local:smollm2,temperature=0.7 --out runs/small-model
+      dana studies few-shot genre_mix --short keep --chat local:smollm2 --out runs/small-model
+      dana studies few-shot mycard --chat http:http://localhost:8000/v1,model=NAME --out runs/few-shot
     """
     from dana.core.remake import call_remaking
     from dana.stages.recipe import begin_recipe

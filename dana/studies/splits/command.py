@@ -45,8 +45,8 @@ def _splits(args: argparse.Namespace) -> None:
     audit   Shows the share of dev and test lines that are also in train, by side. DIR holds train.de train.en dev.de
             dev.en test.de test.en, or train.parquet ..., or one such folder per domain.
 
-      dana studies splits make --domain it it.de.gz it.en.gz --domain law law.de law.en --sides de
-      en --cap 9000 --out x dana studies splits audit x somebody/elses --sides de en
+      dana studies splits make --domain law law.de law.en --sides de en --cap 9000 --out x
+      dana studies splits audit x somebody/elses --sides de en
     """
     from dana.core.errors import ConfigError
     from dana.core.remake import call_remaking

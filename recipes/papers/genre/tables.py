@@ -1,7 +1,7 @@
 """Tables 2, 5, 6 and Figure 2: compare the published scores, printed and corrected, with those of your runs.
 
-    dana studies topic-gap genre_mix --model MODEL --arms off on augmented_baseline augmented --n 30
-    100 --out runs/gap python recipes/papers/genre/tables.py RUN... [--out FOLDER]
+    dana studies topic-gap genre_mix --model MODEL --arms off on augmented_baseline augmented --n 30 100 --out runs/gap
+    python recipes/papers/genre/tables.py RUN... [--out FOLDER]
 
 A RUN is an output folder of ``dana studies topic-gap``. Scores are macro-F1 in percent, averaged
 over topics; the paper's averages are recomputed from the columns of its Table 5. ``table2.csv`` has

@@ -153,6 +153,17 @@ def test_other_sources_count_in_no_purity(pool):
     assert " 3 units" in section.tables[1].caption
 
 
+def test_true_domains_that_no_unit_of_the_sample_is_of_have_purity_but_no_outliers(pool):
+    clusters, units = pool
+    units = pd.concat([units, pd.DataFrame([{**units.iloc[0], "source": "web"}])])
+    clusters = replace(clusters, sample=clusters.sample.assign(source="web"))
+    report = cluster_report("pool", clusters, units, ["bio", "law"])
+    section = _section(report, "Do clusters find")
+    assert [table.name for table in section.tables] == ["cluster_confusion"]
+    assert "no table of outliers" in section.answer
+    assert "purity" not in _section(report, "Why so many").tables[0].frame
+
+
 def test_representatives_are_the_lowest_of_each_cluster_and_readable():
     texts = [f"This is a sentence of eight words with {word}" for word in "aabcad"]
     texts[1] = "Yes."

@@ -1,5 +1,8 @@
 """Comparison of selectors: the study, pools with plants, measures by hand, the page."""
 
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +12,7 @@ from dana.core.schemas import Document
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.vocabulary import Vocabulary
 from dana.report.page import to_html, to_markdown
+from dana.scoring.scoring import Scoring
 from dana.scoring.settings import Selection
 from dana.stages.settings import RunSettings
 from dana.studies.comparison.measures import (
@@ -18,6 +22,7 @@ from dana.studies.comparison.measures import (
     planted_precision,
     precision_interval,
     ranking_measures,
+    score_pool,
 )
 from dana.studies.comparison.page import comparison_report
 from dana.studies.comparison.planting import (
@@ -102,6 +107,38 @@ def test_again_nothing_is_made_anew_and_the_table_has_the_same_bytes(comparison,
     assert {file: file.stat().st_mtime_ns for file in path.parent.rglob("manifest.json")} == times
     elsewhere = run_compare(settings_for(tmp_path)).read_text().replace(str(tmp_path), "")
     assert elsewhere == before.decode().replace(str(path.parent.parent), "")
+
+
+def test_a_scoring_that_was_killed_has_no_cost(comparison, tmp_path, monkeypatch):
+    _, path, _ = comparison
+    [target] = path.parent.glob("*/40-0/target")
+    folder = tmp_path / "scores"
+
+    def score():
+        pool = target.parent.parent / "pool"
+        selection = Selection(encoder="hashing:dims=64,words=1")
+        return score_pool(target, pool, "random", "knn", selection, folder)
+
+    def kill(*args):
+        raise KeyboardInterrupt
+
+    (tmp_path / "cost.json").write_text("{}")  # of other settings
+    with monkeypatch.context() as patch:
+        patch.setattr(Scoring, "score", kill)
+        with pytest.raises(KeyboardInterrupt):
+            score()
+    score()
+    assert not (tmp_path / "cost.json").exists()
+
+
+def test_a_comparison_whose_scorings_were_all_killed_has_a_page(comparison, tmp_path):
+    settings, path, _ = comparison
+    shutil.copytree(path.parent, tmp_path / "out")
+    for cost in (tmp_path / "out").rglob("cost.json"):
+        cost.unlink()
+    copy = replace(settings, out=str(tmp_path / "out"))
+    summary = pd.read_csv(run_compare(copy).with_name("summary.csv"))
+    assert summary["seconds_per_million"].isna().all()
 
 
 def test_a_source_as_the_task_is_not_in_its_pool(tmp_path):
