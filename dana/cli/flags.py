@@ -37,6 +37,7 @@ class Flag:
 
 
 MANY = {"nargs": "+"}
+INTEGERS = {"nargs": "+", "type": int}
 
 
 def plain_flags(names: str, section: str = "") -> list[Flag]:

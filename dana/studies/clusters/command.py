@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_remake
+from dana.cli.flags import AddCommand, Flag, add_command, add_remake, plain_flags
 from dana.cli.selection import TEXTS
 from dana.cli.settings import settings_from
 
@@ -16,14 +16,8 @@ def _number(text: str) -> int | str:
 
 FLAGS = [
     *(flag for flag in TEXTS if flag.setting not in OF_TASKS),
-    Flag("--encoder", "clusters.encoder"),
     Flag("--k", "clusters.k", options={"nargs": "+", "type": _number}),
-    Flag("--pca", "clusters.pca"),
-    Flag("--skip-first", "clusters.skip_first"),
-    Flag("--covariance", "clusters.covariance"),
-    Flag("--seeds", "clusters.seeds"),
-    Flag("--fit", "clusters.fit"),
-    Flag("--true-domains", "clusters.true_domains", options=MANY),
+    *plain_flags("encoder pca skip_first covariance seeds fit true_domains+", "clusters."),
 ]
 
 

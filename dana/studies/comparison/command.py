@@ -2,29 +2,24 @@
 
 import argparse
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_remake
+from dana.cli.flags import (
+    INTEGERS,
+    MANY,
+    AddCommand,
+    Flag,
+    add_command,
+    add_remake,
+    plain_flags,
+)
 from dana.cli.settings import settings_from
 
 FLAGS = [
     Flag("--task", "compare.tasks", options=MANY),
-    Flag("--pool", "pool", options=MANY),
-    Flag("--selectors", "compare.selectors", options=MANY),
-    Flag("--fit", "compare.fit", options={"nargs": "+", "type": int}),
-    Flag("--seeds", "compare.seeds"),
-    Flag("--plants", "compare.plants"),
-    Flag("--others", "compare.others"),
-    Flag("--budgets", "compare.budgets", options=MANY),
-    Flag("--data", "data"),
-    Flag("--task-path", "task_path", options=MANY),
-    Flag(
-        "--encoder",
-        "selection.encoder",
-        "minilm, static, hashing, words:FILE, or transformer:NAME_OR_FOLDER",
-    ),
-    Flag("--geometry", "selection.geometry"),
-    Flag("--store", "selection.store"),
+    Flag("--fit", "compare.fit", options=INTEGERS),
+    *plain_flags("selectors+ seeds plants others budgets+", "compare."),
+    *plain_flags("encoder geometry store", "selection."),
+    *plain_flags("pool+ data task_path+ out"),
     Flag("--jobs", "jobs", "steps that run in parallel, each in its own process"),
-    Flag("--out", "out"),
 ]
 
 

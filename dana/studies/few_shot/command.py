@@ -3,26 +3,17 @@
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import AddCommand, Flag, add_command, add_remake
+from dana.cli.flags import AddCommand, add_command, add_remake, plain_flags
 from dana.cli.settings import settings_from
 from dana.studies.topic_gap.command import FLAGS as GAP_FLAGS
 
 OF_GAP = (
     "--topics-of --topics --topics-k --pool --labels --test --window --short --draw"
-    " --text-field --label-field --id-field --data --task-path"
+    " --text-field --label-field --id-field --data --task-path --seed --out"
 )
 FLAGS = [
-    Flag("--chat", "few_shot.chat"),
-    Flag("--items", "few_shot.items"),
-    Flag("--shots", "few_shot.shots"),
-    Flag("--n", "few_shot.n"),
+    *plain_flags("chat items shots n", "few_shot."),
     *(flag for flag in GAP_FLAGS if flag.name in OF_GAP.split()),
-    Flag(
-        "--seed",
-        "selection.seed",
-        "root seed of windows, topics, items and conversations (default: 0)",
-    ),
-    Flag("--out", "out"),
 ]
 
 

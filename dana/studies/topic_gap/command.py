@@ -2,7 +2,7 @@
 
 import argparse
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_remake
+from dana.cli.flags import INTEGERS, MANY, AddCommand, Flag, add_command, add_remake, plain_flags
 from dana.cli.settings import settings_from
 from dana.cli.tasks import FINETUNE
 
@@ -11,43 +11,19 @@ def _topic(text: str) -> int | str:
     return int(text) if text.lstrip("-").isdigit() else text
 
 
-NUMBERS = {"nargs": "+", "type": int}
-TOPICS = {"nargs": "+", "type": _topic}
 READS = ("topic_gap", "finetune", "topics", "inputs", "on_bad_record")
-OF_FINETUNING = "--data --task-path --text-field --label-field --id-field --seeds --preset"
+OF_FINETUNING = (
+    "--data --task-path --text-field --label-field --id-field --seeds --preset --jobs --out"
+)
 FLAGS = [
     Flag("--model", "model", "checkpoint to fine-tune: a folder or a Hub name"),
     *(flag for flag in FINETUNE if flag.name in OF_FINETUNING.split()),
-    Flag("--n", "topic_gap.n", "texts of each label to train on", NUMBERS),
-    Flag("--topics", "topic_gap.topics", "topics by number, from 0, or all", TOPICS),
-    Flag("--topics-k", "topics.k", "numbers of topics to choose from", NUMBERS),
-    Flag(
-        "--topics-of",
-        "topic_gap.topics_of",
-        "folder of a run with topics (dana studies topics fit)",
-    ),
+    Flag("--n", "topic_gap.n", options=INTEGERS),
+    Flag("--topics", "topic_gap.topics", options={"nargs": "+", "type": _topic}),
+    Flag("--topics-k", "topics.k", options=INTEGERS),
     Flag("--pool", "pool", "text to fit topics to, instead of the task's", MANY),
-    Flag(
-        "--arms",
-        "topic_gap.arms",
-        "training texts: on, off, augmented, ..., or a plug-in's arm",
-        MANY,
-    ),
-    Flag("--test", "topic_gap.test", "texts of each label to test on, on topic"),
-    Flag(
-        "--validation",
-        "topic_gap.validation",
-        "texts of each label to choose the epoch by, off topic",
-    ),
-    Flag("--labels", "topic_gap.labels", "labels to use (default: all)", MANY),
-    Flag("--window", "topic_gap.window", "characters of a document to use"),
-    Flag(
-        "--short", "topic_gap.short", "drop documents shorter than the window, or keep them whole"
-    ),
-    Flag("--draw", "topic_gap.draw", "split by ranks, or at random among the same documents"),
-    Flag("--seed", "selection.seed", "root seed of windows, topics and draws"),
-    Flag("--out", "out"),
-    Flag("--jobs", "jobs", "steps that run in parallel, each in its own process"),
+    *plain_flags("topics_of arms+ test validation labels+ window short draw", "topic_gap."),
+    *plain_flags("seed", "selection."),
 ]
 
 

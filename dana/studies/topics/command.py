@@ -3,7 +3,16 @@
 import argparse
 from pathlib import Path
 
-from dana.cli.flags import AddCommand, Flag, add_command, add_group, add_remake, local_folder
+from dana.cli.flags import (
+    INTEGERS,
+    AddCommand,
+    Flag,
+    add_command,
+    add_group,
+    add_remake,
+    local_folder,
+    plain_flags,
+)
 from dana.cli.selection import TEXTS
 from dana.cli.settings import settings_from
 
@@ -14,15 +23,9 @@ OF_TEXTS = (
 TEXT = [flag for flag in TEXTS if flag.name in OF_TEXTS.split()]
 FIT = [
     *TEXT,
-    Flag("--seed", "selection.seed"),
-    Flag("--model", "topics.model"),
-    Flag("--k", "topics.k", options={"nargs": "+", "type": int}),
-    Flag("--seeds", "topics.seeds"),
-    Flag("--vocabulary", "topics.vocabulary"),
-    Flag("--min-documents", "topics.min_documents"),
-    Flag("--max-share", "topics.max_share"),
-    Flag("--stop-words", "topics.stop_words"),
-    Flag("--fit", "topics.fit"),
+    *plain_flags("seed", "selection."),
+    Flag("--k", "topics.k", options=INTEGERS),
+    *plain_flags("model seeds vocabulary min_documents max_share stop_words fit", "topics."),
 ]
 
 

@@ -3,19 +3,14 @@
 import argparse
 from dataclasses import replace
 
-from dana.cli.flags import MANY, AddCommand, Flag, add_command, add_remake
+from dana.cli.flags import AddCommand, Flag, add_command, add_remake, plain_flags
 from dana.cli.settings import settings_from
 from dana.core.config import require
 
 FLAGS = [
-    Flag("--sides", "translation.sides", options=MANY),
-    Flag("--catalogues", "translation.catalogues"),
-    Flag("--selectors", "translation.selectors", options=MANY),
-    Flag("--targets", "translation.targets", options=MANY),
-    Flag("--share", "translation.share"),
-    Flag("--epochs", "translation.epochs"),
-    Flag("--encoder", "selection.encoder"),
-    Flag("--out", "out"),
+    *plain_flags("sides+ catalogues selectors+ targets+ share epochs", "translation."),
+    *plain_flags("encoder", "selection."),
+    *plain_flags("out"),
     Flag("--jobs", "jobs", "steps that run in parallel, each in its own process"),
 ]
 
