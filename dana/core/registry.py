@@ -32,7 +32,7 @@ from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, get_type_hints
 
 from dana.core.config import parse_yaml, require
 from dana.core.errors import ConfigError, DanaError, PluginError, suggestion
@@ -198,7 +198,7 @@ def build(cls: type, spec: str, positional: list[Any], keywords: dict[str, Any])
         ConfigError: If an argument is wrong; shows the spec.
         PluginError: If the class raises another error.
     """
-    signature = inspect.signature(cls)
+    signature = _signature_of(cls)
     try:
         arguments = signature.bind(*positional, **keywords).arguments
     except TypeError as error:
@@ -221,6 +221,18 @@ def build(cls: type, spec: str, positional: list[Any], keywords: dict[str, Any])
         raise PluginError(
             f"{spec!r} of {cls.__module__}: {type(error).__name__}: {error}"
         ) from error
+
+
+def _signature_of(cls: type) -> inspect.Signature:
+    """Return the signature of a class; the types of a settings model are without their ranges."""
+    signature = inspect.signature(cls)
+    if not hasattr(cls, "__pydantic_fields__"):
+        return signature
+    kinds = get_type_hints(cls)
+    parameters = []
+    for part in signature.parameters.values():
+        parameters.append(part.replace(annotation=kinds.get(part.name, part.annotation)))
+    return signature.replace(parameters=parameters)
 
 
 DETECTORS = Registry("dana.detectors")

@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from dana.core.config import require
@@ -18,6 +19,7 @@ from dana.core.device import find_device
 from dana.core.errors import ArtifactError
 from dana.core.registry import Registry
 from dana.core.rng import derive_seed, generator, torch_seed
+from dana.core.settings import Count, Positive, Share, settings_model
 from dana.models.folder import load_complete, load_config, load_own_tokenizer, model_identity, uncut
 from dana.models.generation import ChatDecoder, RowSampling
 from dana.studies.topics.model import WORD
@@ -138,7 +140,7 @@ def transplant(text: str, keywords: Keywords, new: Keywords) -> str:
     return re.sub(WORD, new_word_of, text)
 
 
-@dataclass(frozen=True)
+@settings_model
 class Sequence2Sequence:
     """Fine-tune a sequence-to-sequence checkpoint such as T5 by Adafactor, and sample from it.
 
@@ -158,23 +160,15 @@ class Sequence2Sequence:
         defaults of its library, Simple Transformers, for T5.
     """
 
-    model: str = "t5-small"
-    epochs: int = 16
-    learning_rate: float = 1e-3
-    batch: int = 4
-    tokens: int = 512
-    top_k: int = 50
-    top_p: float = 0.95
+    model: Annotated[str, Field(min_length=1)] = "t5-small"
+    epochs: Count = 16
+    learning_rate: Positive = 1e-3
+    batch: Count = 4
+    tokens: Count = 512
+    top_k: Count = 50
+    top_p: Share = 0.95
     prefix: str = "generate:"
     version: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        require(bool(self.model.strip()), "model", self.model, "a folder or a Hub name")
-        for name in ("epochs", "batch", "tokens", "top_k"):
-            value = getattr(self, name)
-            require(value >= 1, name, value, "at least 1")
-        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
-        require(0 < self.top_p <= 1, "top_p", self.top_p, "in (0, 1]")
 
     def identity(self) -> dict[str, Any]:
         """Return plain values for a fingerprint; the checkpoint enters by its content.

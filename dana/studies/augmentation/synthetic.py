@@ -6,7 +6,6 @@ of each label are an artifact, so that a killed run resumes.
 """
 
 import json
-import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,18 +14,18 @@ from functools import partial
 from itertools import islice
 from math import floor
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 
 from dana.core.artifacts import Draft, fingerprint, make, write_text
-from dana.core.config import require
 from dana.core.errors import DataError, PluginError
 from dana.core.files import to_json_lines
 from dana.core.registry import origin_of, plugin_errors
 from dana.core.rng import derive_seed, generator
 from dana.core.schemas import Document
+from dana.core.settings import Bool, Count, Int, OneOf, Positive, settings_model
 from dana.corpus.text import normalise, wording
 from dana.report.tables import auroc
 from dana.selectors.hashed_words import LexicalSelector
@@ -50,7 +49,7 @@ RELEASE_WORDS = 1000  # most probable words of each topic that the released code
 AT_ONCE = 1024  # documents per batch
 
 
-@dataclass(frozen=True)
+@settings_model
 class AugmentSettings:
     """Keywords, generator and number of synthetic texts.
 
@@ -67,20 +66,13 @@ class AugmentSettings:
         seed: Seed of generators, texts and draws.
     """
 
-    keywords: int = 10
-    reading: str = PAPER
-    ratio: float = 1.0
+    keywords: Count = 10
+    reading: Annotated[str, OneOf((PAPER, RELEASE))] = PAPER
+    ratio: Positive = 1.0
     generator: str = "embedded"
-    control: str = TOPIC
-    shuffle_labels: bool = False
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require(self.keywords >= 1, "keywords", self.keywords, "at least 1")
-        require(self.reading in (PAPER, RELEASE), "reading", self.reading, f"{PAPER} or {RELEASE}")
-        require(0 < self.ratio < math.inf, "ratio", self.ratio, "a finite number above 0")
-        is_control = self.control in (TOPIC, RANDOM, NONE)
-        require(is_control, "control", self.control, f"{TOPIC}, {RANDOM} or {NONE}")
+    control: Annotated[str, OneOf((TOPIC, RANDOM, NONE))] = TOPIC
+    shuffle_labels: Bool = False
+    seed: Int = 0
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from dana.core.artifacts import read_json, write_json
-from dana.core.config import require
 from dana.core.errors import DataError
+from dana.core.settings import Int, Positive, settings_model
 from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import Units
 from dana.selectors.base import FittedSelector, Selector
@@ -22,7 +23,7 @@ SAMPLE = "clusters"
 UNITS_EACH = 2
 
 
-@dataclass(frozen=True)
+@settings_model
 class ClustersSelector(Selector):
     """Cluster pool vectors by a Gaussian mixture; score a unit by how much of the task is in its clusters.
 
@@ -50,12 +51,12 @@ class ClustersSelector(Selector):
         section 2 (the clusters); selecting by them is our own.
     """
 
-    k: int | str = 10
-    pca: int = 50
+    k: Int | str = 10
+    pca: Int = 50
     covariance: str = "full"
-    seeds: int = 3
-    sample: int = 10_000
-    smoothing: float = 1.0
+    seeds: Int = 3
+    sample: Annotated[Int, Field(ge=2)] = 10_000
+    smoothing: Positive = 1.0
     encoder: str | None = None
     geometry: str | None = None
     version: ClassVar[int] = 1
@@ -63,10 +64,6 @@ class ClustersSelector(Selector):
 
     def __post_init__(self) -> None:
         self._settings(self.pca)
-        require(self.sample >= 2, "sample", self.sample, "at least 2")
-        require(
-            0 < self.smoothing < float("inf"), "smoothing", self.smoothing, "above 0, and finite"
-        )
 
     def _settings(self, pca: int) -> ClusterSettings:
         return ClusterSettings(k=[self.k], pca=pca, covariance=self.covariance, seeds=self.seeds)

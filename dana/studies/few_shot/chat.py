@@ -5,13 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
+
+from pydantic import Field
 
 from dana.core.artifacts import fingerprint
-from dana.core.config import require
 from dana.core.errors import ConfigError, DataError
 from dana.core.files import file_digest
 from dana.core.registry import Registry
+from dana.core.settings import Count, Float, settings_model
 from dana.corpus.readers import read_records
 from dana.models.folder import check_checkpoint, model_identity
 from dana.models.generation import ChatDecoder, RowSampling
@@ -66,7 +68,7 @@ def open_chat(spec: str) -> ChatModel:
     return chat
 
 
-@dataclass(frozen=True)
+@settings_model
 class LocalChat:
     """A causal language model of transformers with the chat template of its tokenizer.
 
@@ -80,15 +82,12 @@ class LocalChat:
     """
 
     model: str
-    max_new_tokens: int = 512
-    temperature: float = 0.0
-    batch: int = 16
+    max_new_tokens: Count = 512
+    temperature: Annotated[Float, Field(ge=0)] = 0.0
+    batch: Count = 16
     version: ClassVar[int] = 4
 
     def __post_init__(self) -> None:
-        require(self.max_new_tokens >= 1, "max_new_tokens", self.max_new_tokens, "at least 1")
-        require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
-        require(self.batch >= 1, "batch", self.batch, "at least 1")
         check_checkpoint(self.model)
 
     def identity(self) -> dict[str, Any]:

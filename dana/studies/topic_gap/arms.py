@@ -10,15 +10,16 @@ References:
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import pandas as pd
+from pydantic import Field
 
-from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.logging import get_logger
 from dana.core.registry import Registry
 from dana.core.schemas import Document
+from dana.core.settings import Int, OneOf, settings_model
 from dana.studies.augmentation.generators import GENERATORS
 from dana.studies.augmentation.synthetic import (
     NONE,
@@ -160,7 +161,7 @@ class OnTopicArm(OffTopicArm):
         return ArmTexts(case.texts("on"))
 
 
-@dataclass(frozen=True)
+@settings_model
 class RepeatedArm(OffTopicArm):
     """Train on the texts of ``off``, each several times: the control for the number of steps.
 
@@ -168,11 +169,8 @@ class RepeatedArm(OffTopicArm):
         times: Copies of each text; 2 has as many steps as one synthetic text per real one.
     """
 
-    times: int = 2
+    times: Annotated[Int, Field(ge=2)] = 2
     version: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        require(self.times >= 2, "times", self.times, "at least 2")
 
     def texts(self, case: TopicCase, seed: int, folder: Path) -> ArmTexts:
         return ArmTexts(case.texts("off") * self.times)
@@ -264,7 +262,7 @@ class RandomKeywordsArm(AugmentedBaselineArm):
     control: ClassVar[str] = RANDOM
 
 
-@dataclass(frozen=True)
+@settings_model
 class AugmentedArm(AugmentedBaselineArm):
     """Train on off-topic documents and on synthetic texts about the topic (section 3.2).
 
@@ -279,13 +277,9 @@ class AugmentedArm(AugmentedBaselineArm):
 
     keywords: int = 10
     reading: str = PAPER
-    pool: str = UNUSED
+    pool: Annotated[str, OneOf((UNUSED, "test"))] = UNUSED
     version: ClassVar[int] = 1
     control: ClassVar[str] = TOPIC
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.pool in (UNUSED, "test"), "pool", self.pool, f"{UNUSED} or test")
 
     def prompts(
         self,
@@ -308,7 +302,7 @@ class AugmentedArm(AugmentedBaselineArm):
         return on_topic_prompts(topics, case.topic, documents, settings, count)
 
 
-@dataclass(frozen=True)
+@settings_model
 class ShuffledArm(AugmentedArm):
     """Train as the arm ``augmented``, with shuffled labels of the synthetic texts (section 4.2)."""
 

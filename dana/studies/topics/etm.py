@@ -26,10 +26,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from math import ceil
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
@@ -38,6 +39,7 @@ from dana.core.errors import nearest_path
 from dana.core.files import file_digest
 from dana.core.logging import monitor
 from dana.core.rng import derive_seed
+from dana.core.settings import Count, Float, Positive, settings_model
 from dana.encoders.words import WordVectors, read_word_vectors
 from dana.studies.topics.model import Bags
 
@@ -190,7 +192,7 @@ def _fold(parameters: FittedEmbeddedTopics, counts: Any, spread: float) -> Fitte
     )
 
 
-@dataclass(frozen=True)
+@settings_model
 class EmbeddedTopics:
     """Embedded topic model with learned or fixed word vectors.
 
@@ -212,24 +214,16 @@ class EmbeddedTopics:
         5e-3; ours are chosen on three pools (docs/results/topics.md).
     """
 
-    steps: int = 400
+    steps: Count = 400
     vectors: str | None = None
-    dims: int = 100
-    hidden: int = 100
-    learning_rate: float = 2e-2
-    weight_decay: float = 1.2e-6
-    batch: int = 256
-    spread: float = 0.6
+    dims: Count = 100
+    hidden: Count = 100
+    learning_rate: Positive = 2e-2
+    weight_decay: Annotated[Float, Field(ge=0)] = 1.2e-6
+    batch: Count = 256
+    spread: Positive = 0.6
     version: ClassVar[int] = 2
     fitted_type: ClassVar[type] = FittedEmbeddedTopics
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "dims", "hidden", "batch"):
-            value = getattr(self, name)
-            require(value >= 1, name, value, "at least 1")
-        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "at least 0")
-        require(self.spread > 0, "spread", self.spread, "above 0")
 
     @cached_property
     def _fixed_vectors(self) -> WordVectors | None:

@@ -22,6 +22,7 @@ from dana.core.artifacts import read_json, write_json
 from dana.core.config import require
 from dana.core.errors import ArtifactError, DataError
 from dana.core.rng import derive_seed
+from dana.core.settings import Count, Positive, settings_model
 from dana.studies.topics.settings import TOPIC_MODELS, TopicSettings
 
 # Words of three letters or more, so that an apostrophe leaves no 've, 'll or l'; don't, isn't and
@@ -262,7 +263,7 @@ class FittedDirichletTopics:
         return shares
 
 
-@dataclass(frozen=True)
+@settings_model
 class DirichletTopics:
     """Latent Dirichlet allocation by scikit-learn's variational Bayes.
 
@@ -281,17 +282,12 @@ class DirichletTopics:
         learning for latent Dirichlet allocation.
     """
 
-    epochs: int = 20
-    batch: int | None = None
-    alpha: float = 1.0
+    epochs: Count = 20
+    batch: Count | None = None
+    alpha: Positive = 1.0
     version: ClassVar[int] = 2
     fitted_type: ClassVar[type] = FittedDirichletTopics
     known_words: ClassVar[None] = None
-
-    def __post_init__(self) -> None:
-        require(self.epochs >= 1, "epochs", self.epochs, "at least 1")
-        require(self.batch is None or self.batch >= 1, "batch", self.batch, "at least 1, or null")
-        require(self.alpha > 0, "alpha", self.alpha, "above 0")
 
     def identity(self) -> dict[str, Any]:
         return {"model": "lda", **asdict(self)}
