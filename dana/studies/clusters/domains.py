@@ -1,7 +1,6 @@
 """Compare clusters with known domains: purity, confusions, outliers.
 
-A topic model and random clusters are baselines. The measures take any assignment of units to
-clusters.
+The measures take any assignment of units to clusters.
 """
 
 import re
@@ -9,13 +8,8 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 import pandas as pd
-from sklearn.decomposition import LatentDirichletAllocation
-from sklearn.feature_extraction.text import CountVectorizer
-from threadpoolctl import threadpool_limits
 
-from dana.core.errors import ConfigError, DataError, suggestion
-from dana.core.rng import derive_seed, generator
-from dana.studies.clusters.description import WORD
+from dana.core.errors import ConfigError, suggestion
 
 ALL = ["all"]
 TOKEN = re.compile(r"\w+|[^\w\s]")  # words and single marks
@@ -152,81 +146,3 @@ def outlier_table(
         sizes.append({"domain": name, "units": len(units), "share": share})
         means.append(units.mean())
     return pd.DataFrame(sizes).join(pd.DataFrame(means))
-
-
-def outlier_examples(
-    sample: pd.DataFrame, true: np.ndarray, cluster_domains: np.ndarray, per_pair: int
-) -> pd.DataFrame:
-    """Select the clearest outliers of each pair of domains.
-
-    They are those nearest to the centre of the wrong cluster.
-
-    Args:
-        sample: One row per unit: text, nearness (see
-            :class:`dana.studies.clusters.description.ClusterDescription`).
-        true: Domain of each unit, int of shape (units,).
-        cluster_domains: Domain of each unit's cluster, int of shape (units,).
-        per_pair: Number of outliers per pair; equal texts count once.
-
-    Returns:
-        Rows of the sample, with columns true and assigned, ordered by pair.
-    """
-    pair = ["true", "assigned"]
-    units = sample.assign(true=true, assigned=cluster_domains)
-    units = units.sort_values("nearness", ascending=False, kind="stable")
-    outliers = units[units["true"] != units["assigned"]].drop_duplicates([*pair, "text"])
-    return outliers.groupby(pair).head(per_pair).sort_values(pair, kind="stable")
-
-
-def topic_clusters(texts: Sequence[str], k: int, seed: int) -> np.ndarray:
-    """Return the most likely topic of each text by scikit-learn's latent Dirichlet allocation.
-
-    Counts lower-cased words of two letters or more. Priors are 1/k; ten passes of variational
-    Bayes.
-
-    Args:
-        texts: Units.
-        k: Number of topics.
-        seed: Seed of the initialisation.
-
-    Returns:
-        int64 of shape (texts,), from 0; topic 0 for a text without a word.
-
-    Raises:
-        DataError: If no text has a word.
-
-    References:
-        Blei, Ng and Jordan 2003, Latent Dirichlet allocation. Aharoni and Goldberg 2020, section
-        2.3, by Gensim.
-    """
-    try:
-        counts = CountVectorizer(token_pattern=WORD).fit_transform(texts)
-    except ValueError as error:
-        raise DataError(
-            f"k={k}: cannot fit topics, none of the {len(texts)} texts has a word"
-        ) from error
-    model = LatentDirichletAllocation(k, random_state=derive_seed(seed, "topics") % 2**32)
-    # The order of summation, and so the last bits, depend on the number of threads.
-    with threadpool_limits(1):
-        topics: np.ndarray = model.fit_transform(counts).argmax(1)
-        return topics
-
-
-def random_clusters(units: int, k: int, seed: int) -> np.ndarray:
-    """Draw a cluster for each unit uniformly at random: the baseline of purity.
-
-    Purity over d domains of equal size is a little above its minimum, 1/d.
-
-    Args:
-        units: Number of units.
-        k: Number of clusters.
-        seed: Seed of the draw.
-
-    Returns:
-        int64 of shape (units,), from 0.
-
-    References:
-        Aharoni and Goldberg 2020, section 2.3. Their Table 1 has 15 to 18 % for five equal domains,
-        below the minimum of 20 %.
-    """
-    return generator(seed, "random clusters").integers(0, k, units)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,11 +21,7 @@ from dana.report.page import (
     number,
     text_columns,
 )
-from dana.report.svg import Figure
 from dana.studies.topic_gap.settings import OFF, ON
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 P_VALUES = ("p_t", "p_wilcoxon")
 # Fewest of each for a p in the headline: from five topics Wilcoxon's p is never below 0.0625.
@@ -247,23 +243,3 @@ def _coverage(
     for topic, reason in left_out.items():
         lines.append(f"Topic {topic} ({words[topic]}) is left out, {reason}.")
     return "\n".join(lines)
-
-
-def keyword_curve(points: pd.DataFrame) -> Figure:
-    """Draw the score by number of keywords, with the score off topic as a dashed line (Figure 2).
-
-    Args:
-        points: One row per run, N and number of keywords: run, n, keywords, score, off.
-    """
-
-    def paint(axes: "Axes") -> None:
-        for index, ((run, n), group) in enumerate(points.groupby(["run", "n"])):
-            colour = f"C{index}"
-            label = f"{Path(str(run)).name}, N = {n}"
-            axes.plot(group["keywords"], group["score"], "o-", color=colour, label=label)
-            axes.axhline(group["off"].iloc[0], color=colour, linestyle="--", linewidth=1)
-        axes.set(xlabel="keywords of a synthetic text", ylabel="macro-F1, %", xscale="log")
-        axes.legend()
-
-    alt = "Macro-F1 by number of keywords; dashed: trained off topic alone."
-    return Figure("figure2", alt, (5, 3.6), paint)

@@ -34,7 +34,6 @@ from dana.studies.clusters.domains import (
     contingency,
     domain_purity,
     majority,
-    outlier_examples,
     outlier_table,
     surface_of,
 )
@@ -103,6 +102,30 @@ def draw(
         "outliers": outlier_table(true, labels, names, surface_of(texts)),
     }
     return figures, tables, domain_purity(counts)
+
+
+def outlier_examples(
+    sample: pd.DataFrame, true: np.ndarray, cluster_domains: np.ndarray, per_pair: int
+) -> pd.DataFrame:
+    """Select the clearest outliers of each pair of domains.
+
+    They are those nearest to the centre of the wrong cluster.
+
+    Args:
+        sample: One row per unit: text, nearness (see
+            :class:`dana.studies.clusters.description.ClusterDescription`).
+        true: Domain of each unit, int of shape (units,).
+        cluster_domains: Domain of each unit's cluster, int of shape (units,).
+        per_pair: Number of outliers per pair; equal texts count once.
+
+    Returns:
+        Rows of the sample, with columns true and assigned, ordered by pair.
+    """
+    pair = ["true", "assigned"]
+    units = sample.assign(true=true, assigned=cluster_domains)
+    units = units.sort_values("nearness", ascending=False, kind="stable")
+    outliers = units[units["true"] != units["assigned"]].drop_duplicates([*pair, "text"])
+    return outliers.groupby(pair).head(per_pair).sort_values(pair, kind="stable")
 
 
 def examples(

@@ -127,6 +127,18 @@ def test_figures_and_table_2_are_of_one_clustering(script, files, tmp_path, caps
     )
 
 
+def test_examples_are_the_outliers_nearest_to_the_wrong_centre(script):
+    outlier_examples = script("figures").outlier_examples
+    true, cluster_domains = np.array([0, 0, 0, 1, 0]), np.array([1, 1, 1, 0, 0])
+    sample = pd.DataFrame(
+        {"text": ["a", "b", "b", "c", "d"], "nearness": [-3.0, -1.0, -2.0, 0.0, 9.0]}
+    )
+    examples = outlier_examples(sample, true, cluster_domains, 2)
+    assert examples[["true", "assigned"]].to_numpy().tolist() == [[0, 1], [0, 1], [1, 0]]
+    assert examples.index.tolist() == [1, 0, 3]
+    assert outlier_examples(sample, true, cluster_domains, 1).index.tolist() == [1, 3]
+
+
 def test_table_7_finds_the_domain_that_it_is_fitted_on_and_resumes(script, files, tmp_path):
     table7 = script("table7")
     out = tmp_path / "out"

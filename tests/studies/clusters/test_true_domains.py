@@ -1,7 +1,6 @@
-"""Clusters against domains that are known: purity, confusions, outliers; baselines that see no vector."""
+"""Clusters against domains that are known: purity, confusions, outliers."""
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +12,6 @@ from dana.studies.clusters.domains import (
     contingency,
     domain_purity,
     majority,
-    outlier_examples,
     outlier_table,
     surface_of,
     true_domains,
@@ -78,17 +76,6 @@ def test_outliers_are_told_by_the_domain_that_attracts_them():
     assert table["tokens"].tolist()[3:] == [pytest.approx(7 / 3), 2.4]
     assert table["digits"].tolist()[3:] == [pytest.approx(2 / 3), 0.4]
     assert table["conversational"].tolist()[3:] == [pytest.approx(1 / 3), 0.2]
-
-
-def test_examples_are_the_outliers_nearest_to_the_wrong_centre():
-    true, cluster_domains = np.array([0, 0, 0, 1, 0]), np.array([1, 1, 1, 0, 0])
-    sample = pd.DataFrame(
-        {"text": ["a", "b", "b", "c", "d"], "nearness": [-3.0, -1.0, -2.0, 0.0, 9.0]}
-    )
-    examples = outlier_examples(sample, true, cluster_domains, 2)
-    assert examples[["true", "assigned"]].to_numpy().tolist() == [[0, 1], [0, 1], [1, 0]]
-    assert examples.index.tolist() == [1, 0, 3]
-    assert outlier_examples(sample, true, cluster_domains, 1).index.tolist() == [1, 3]
 
 
 def test_true_domains_are_sources_of_the_text():
