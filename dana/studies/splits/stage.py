@@ -10,7 +10,7 @@ empty lines are never shared.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import IntEnum
 from hashlib import blake2b
 from itertools import islice
@@ -28,6 +28,7 @@ from dana.core.errors import ConfigError, DataError
 from dana.core.logging import monitor
 from dana.core.raw_files import RAW_FILES, RawFiles
 from dana.core.rng import derive_seed
+from dana.core.settings import Count, Int, settings_model
 from dana.core.text_table import csv_text
 from dana.studies.frame_text import frame_text
 from dana.studies.splits.aligned import AlignedText, Row, find_splits
@@ -53,7 +54,7 @@ class Outcome(IntEnum):
     TEST = 6
 
 
-@dataclass(frozen=True)
+@settings_model
 class SplitSettings:
     """Sizes of the splits of each domain.
 
@@ -64,15 +65,10 @@ class SplitSettings:
         seed: Seed of the draw of dev and test.
     """
 
-    dev: int = 2000
-    test: int = 2000
-    cap: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("dev", "test", "cap"):
-            rows = getattr(self, name)
-            require(rows is None or rows > 0, name, rows, "at least 1")
+    dev: Count = 2000
+    test: Count = 2000
+    cap: Count | None = None
+    seed: Int = 0
 
 
 def splits_stage(
@@ -252,27 +248,22 @@ def keep_first(*sides: np.ndarray) -> np.ndarray:
     return outcome
 
 
-def hash_blocks(rows: Iterable[Sequence[str]], seed: int = 0) -> Iterator[Hashes]:
-    """Hash lines in blocks of 16,384 rows, uint64 of shape (rows,) per side; an empty line is 0.
+def hash_lines(rows: Iterable[Sequence[str]], seed: int = 0) -> Hashes:
+    """Hash lines, uint64 of shape (rows,) per side; an empty line is 0.
 
     Args:
         rows: Two texts each, cleaned by :func:`dana.corpus.text.one_line`.
         seed: Seed of the hashes, which decides their order.
     """
     salt = derive_seed(seed, "splits").to_bytes(8, "little")
-
-    def digest(text: str) -> bytes:
-        return blake2b(text.encode(), digest_size=8, salt=salt).digest() if text else bytes(8)
-
-    rows = iter(rows)
-    while block := list(islice(rows, BLOCK)):
-        sides = zip(*block, strict=True)
-        yield tuple(np.frombuffer(b"".join(map(digest, side)), "<u8") for side in sides)
-
-
-def hash_lines(rows: Iterable[Sequence[str]], seed: int = 0) -> Hashes:
-    """Concatenate :func:`hash_blocks`, shape (rows,) per side."""
-    return tuple(map(np.concatenate, zip(*hash_blocks(rows, seed), strict=True)))
+    sides = (bytearray(), bytearray())
+    for texts in rows:
+        for side, text in zip(sides, texts, strict=True):
+            digest = bytes(8)
+            if text:
+                digest = blake2b(text.encode(), digest_size=8, salt=salt).digest()
+            side.extend(digest)
+    return tuple(np.frombuffer(side, "<u8") for side in sides)
 
 
 def _check(domains: Mapping[str, AlignedText]) -> None:
@@ -373,7 +364,7 @@ def read_overlap(folder: Path) -> pd.DataFrame:
 def audit_domains(domains: Mapping[str, Mapping[str, AlignedText]]) -> pd.DataFrame:
     """Count the lines of dev and test that are also in train.
 
-    Train is streamed; memory is 16 bytes per held-out line.
+    Memory is 17 bytes per pair, whatever the length of the lines.
 
     Args:
         domains: Text by domain, then by split: train, and dev, test or both.
@@ -385,14 +376,15 @@ def audit_domains(domains: Mapping[str, Mapping[str, AlignedText]]) -> pd.DataFr
     """
     rows = []
     for name, splits in domains.items():
-        held_out = [split for split in SPLITS[1:] if split in splits]
-        hashes_of = {
-            split: hash_lines(texts for _, texts in splits[split].rows()) for split in held_out
-        }
-        shared = _shared_lines(name, splits["train"], hashes_of)
+        hashes = {}
+        for split in SPLITS:
+            if split in splits:
+                pairs = monitor(splits[split].rows(), what=f"auditing {name}", unit="rows")
+                hashes[split] = hash_lines(texts for _, texts in pairs)
+        train = hashes.pop("train")
         source_side, target_side = splits["train"].sides
-        for split in held_out:
-            source, target = shared[split]
+        for split, held_out in hashes.items():
+            source, target = map(_are_in, held_out, train)
             by_side = {source_side: source, target_side: target, EITHER: source | target}
             for side, is_shared in by_side.items():
                 row = {
@@ -407,28 +399,11 @@ def audit_domains(domains: Mapping[str, Mapping[str, AlignedText]]) -> pd.DataFr
     return pd.DataFrame(rows)
 
 
-def _shared_lines(
-    name: str, train: AlignedText, hashes_of: Mapping[str, Hashes]
-) -> dict[str, list[np.ndarray]]:
-    """Tell which held-out lines are in train.
+def _are_in(held_out: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """Tell which hashes of held-out lines are in training text, but for empty lines.
 
-    Args:
-        name: Name of the domain.
-        train: Its training text, which is streamed.
-        hashes_of: Hashes of the lines of each held-out split, by side.
-
-    Returns:
-        For each split and side, bool of shape (lines,); False for an empty line.
+    The table that looks hashes up holds those of the held-out lines, which are few.
     """
-    shared = {}
-    for split, sides in hashes_of.items():
-        shared[split] = [np.zeros(len(hashes), bool) for hashes in sides]
-    rows = monitor(train.rows(), what=f"auditing {name}", unit="rows")
-    for block in hash_blocks(texts for _, texts in rows):
-        for split, sides in hashes_of.items():
-            for is_shared, hashes, train_hashes in zip(shared[split], sides, block, strict=True):
-                is_shared |= pd.Series(hashes).isin(train_hashes).to_numpy()
-    for split, sides in hashes_of.items():
-        for is_shared, hashes in zip(shared[split], sides, strict=True):
-            is_shared &= hashes != EMPTY
+    common = train[pd.Series(train).isin(held_out)]
+    shared: np.ndarray = np.isin(held_out, common) & (held_out != EMPTY)
     return shared
