@@ -64,10 +64,6 @@ FLAGS = [
     (TRANSLATE + " --dev c {folder}/pairs.de {folder}/pairs.en", "dev=['c']"),
     (TRANSLATE + " --test c {folder}/other.de {folder}/pairs.en", "other.de"),
     (TRANSLATE + " --selectors knnn", "knnn"),
-    (
-        TRANSLATE + " --sides de fr --catalogues it --test it {folder}/pairs.de {folder}/pairs.en",
-        "sides=['de', 'fr']",
-    ),
     (TRANSLATE + " --share 0", "share=0"),
     (TRANSLATE, "held_out=500 pairs"),
 ]

@@ -8,7 +8,7 @@ from dana.cli.settings import settings_from
 from dana.core.config import require
 
 FLAGS = [
-    *plain_flags("sides+ catalogues selectors+ targets+ share epochs", "translation."),
+    *plain_flags("sides+ selectors+ targets+ share epochs", "translation."),
     *plain_flags("encoder", "selection."),
     *plain_flags("out"),
     Flag("--jobs", "jobs", "steps that run in parallel, each in its own process"),
@@ -42,8 +42,8 @@ def _translation(args: argparse.Namespace) -> None:
     cosine of domains: OUT/translation.html and OUT/tables. Sizes and training are settings (--set
     translation.layers=6 ...). If it is killed, the same command resumes.
 
-      dana studies translation --train law l.de l.en --test law t.de t.en --test it i.de i.en
-      --catalogues it --out mt
+      dana studies translation --train law l.de l.en --test law t.de t.en --train it i.parquet
+      --test it j.parquet --out mt
     """
     from dana.core.remake import call_remaking
     from dana.studies.translation.stage import run_translation

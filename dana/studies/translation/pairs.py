@@ -1,11 +1,6 @@
-"""Read the pairs of each domain, and keep training text apart from test text.
+"""Read the pairs of each domain, and keep training text apart from test text."""
 
-A domain can have the message catalogues of the machine as training text.
-"""
-
-import gettext
 import re
-import struct
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,33 +12,20 @@ import numpy as np
 import pandas as pd
 
 from dana.core.artifacts import Artifact, Draft, make, write_text
-from dana.core.config import require
 from dana.core.errors import DataError
 from dana.core.files import file_digest
-from dana.core.logging import get_logger
 from dana.core.text_table import csv_text
-from dana.corpus.overlap import OverlapIndex
-from dana.corpus.text import one_line, words
+from dana.corpus.text import words
 from dana.studies.splits.aligned import AlignedText, open_aligned
 from dana.studies.splits.stage import Outcome, hash_lines, keep_first
 from dana.studies.translation.settings import TranslationSettings
 
-log = get_logger(__name__)
-
 PAIRS = "translation-pairs"
 AUDIT = "audit.csv"
-CATALOGUES = "catalogues.csv"
 COLUMNS = ("source", "target")
 SPLITS = ("train", "dev", "test")
 Key = tuple[str, str]  # split and domain
-REASONS = ("repeated", "held_out", "long", "overlap")
-# Folders of the system's catalogues, if Python is not the system's.
-FOLDERS = ("/usr/share/locale", "/usr/share/locale-langpack")
-ORIGIN = "en"  # language of the messages that programs are written with
-LEAST_WORDS = 3  # of each side of a message
-# A message must not share a run of so many words, or a whole sentence of so many, with test text.
-RUN = 8
-SENTENCE = 4
+REASONS = ("repeated", "held_out", "long")
 ENOUGH = 1000  # lines whose letters are counted
 LATIN_CODES = "cs da de en es et fi fr hu it lt lv nl no pl pt ro sk sl sv tr vi"
 SCRIPTS: dict[str, tuple[str, ...]] = {
@@ -64,47 +46,36 @@ SCRIPTS: dict[str, tuple[str, ...]] = {
 
 
 def pairs_stage(settings: TranslationSettings, folder: Path) -> Artifact:
-    """Read all text and write the pairs of each domain, an audit, and the table of catalogues.
+    """Read all text and write the pairs of each domain and an audit.
 
     The pairs are in ``DOMAIN/{train,dev,test}.parquet`` (doc_id, source, target).
     ``audit.csv`` has a row per domain and split: pairs read, dropped by reason and kept, words of
     each side, and the share of the source words that the domain's training text lacks (oov). A
     training pair is dropped if its source or target is that of an earlier pair, or of a pair of
-    development or test text of any domain; or if a side is longer than ``longest``. A message is
-    also dropped if a side shares a run of eight words, or a whole sentence of four, with that of
-    such text. A pair of development text that was given is dropped if its source or target is that
-    of a pair of test text. The digests of the catalogues decide the fingerprint: with others the
-    folder is refused.
+    development or test text of any domain; or if a side is longer than ``longest``. A pair
+    of development text that was given is dropped if its source or target is that of a pair of test
+    text.
 
     Raises:
         DataError: If files are not aligned, a side is empty or the same as the other, the letters
             of a side are of another script than its language's, or too few pairs are left.
-        ConfigError: If names of files or sides are invalid, or there are no catalogues.
+        ConfigError: If names of files or sides are invalid.
     """
     texts = _open_texts(settings)
     file_digests = {}
     for (split, name), text in texts.items():
         file_digests[f"{split}/{name}"] = [file_digest(file) for file in text.files]
-    catalogues = find_catalogues(settings.sides) if settings.catalogues else []
-    catalogue_digests = {path.name: file_digest(path) for path in catalogues}
     depends_on: dict[str, Any] = {
         "files": file_digests,
-        "method": 2,
+        "method": 3,
         "sides": settings.sides,
         "held_out": settings.held_out,
         "longest": settings.longest,
-        "catalogues": {settings.catalogues: catalogue_digests},
     }
 
     def write(draft: Draft) -> None:
         frames = {key: read_pairs(text) for key, text in texts.items()}
         _check_scripts({texts[key]: frame for key, frame in frames.items()}, settings.sides)
-        if catalogues:
-            messages, table = read_catalogues(catalogues, settings.sides)
-            key = ("train", settings.catalogues)
-            # A domain may have catalogues only: concat() ignores the None.
-            frames[key] = pd.concat([frames.get(key), messages], ignore_index=True)
-            write_text(draft.path / CATALOGUES, csv_text(table))
         pairs_read = {key: len(frame) for key, frame in frames.items()}
         drops = keep_apart(frames, settings)
         for (split, name), frame in frames.items():
@@ -199,83 +170,6 @@ def _check_scripts(frames: Mapping[AlignedText, pd.DataFrame], sides: Sequence[s
                     f"{file}: its side {side} is in {script.title()} letters,"
                     f" must be in {names} ones"
                 )
-
-
-def find_catalogues(sides: Sequence[str]) -> list[Path]:
-    """Find the message catalogues of the language that is not English, where gettext finds them.
-
-    Returns:
-        One file of each name, sorted by name; of equal names the one in the last folder.
-
-    Raises:
-        ConfigError: If no side is ``en``, or there is no catalogue.
-    """
-    remedy = f"with {ORIGIN}, the language of messages, to use catalogues"
-    require(ORIGIN in sides, "sides", list(sides), remedy)
-    [language] = [side for side in sides if side != ORIGIN]
-    files = {}
-    for folder in dict.fromkeys([gettext.bindtextdomain("messages"), *FOLDERS]):
-        for path in Path(folder, language, "LC_MESSAGES").glob("*.mo"):
-            files[path.name] = path
-    remedy = "a language with message catalogues (*.mo) on this machine"
-    require(bool(files), "catalogues", language, remedy)
-    return [files[name] for name in sorted(files)]
-
-
-def read_catalogues(
-    files: Sequence[Path], sides: Sequence[str]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Read messages of three words and more with their translations.
-
-    Marks of menus (``_Open``) are dropped.
-
-    Returns:
-        The pairs, with a column ``message`` that is True; and a table of the files: name, digest,
-        pairs. A file that gettext cannot read has no pairs.
-
-    Raises:
-        DataError: If no file has a pair.
-    """
-    pairs: list[list[str]] = []
-    rows: list[dict[str, Any]] = []
-    for file in files:
-        file_pairs = _messages_in(file, sides)
-        pairs += file_pairs
-        rows.append({"catalogue": file.name, "digest": file_digest(file), "pairs": len(file_pairs)})
-    if not pairs:
-        raise DataError(
-            f"{file.parent}: no message catalogue has a translation of {LEAST_WORDS} words"
-        )
-    return pd.DataFrame(pairs, columns=list(COLUMNS)).assign(message=True), pd.DataFrame(rows)
-
-
-def _messages_in(file: Path, sides: Sequence[str]) -> list[list[str]]:
-    """Return the messages of a catalogue and their translations, in the order of the sides."""
-    try:
-        with file.open("rb") as stream:
-            catalogue = gettext.GNUTranslations(stream)._catalog  # type: ignore[attr-defined]
-    except (OSError, ValueError, LookupError, struct.error) as error:
-        log.warning("catalogue %s cannot be read and is left out: %s", file, error)
-        return []
-    pairs = []
-    for message, translation in catalogue.items():
-        # A plural form has a tuple as its key; the empty message is the catalogue's header.
-        if not isinstance(message, str) or not message:
-            continue
-        original = _plain(message.rpartition("\x04")[2])  # a context may stand before
-        translated = _plain(translation)
-        if min(_word_count(original), _word_count(translated)) >= LEAST_WORDS:
-            pairs.append([original if side == ORIGIN else translated for side in sides])
-    return pairs
-
-
-def _word_count(text: str) -> int:
-    return len(words(text).split())
-
-
-def _plain(message: str) -> str:
-    """Remove a menu's marks from a message and put it on one line."""
-    return " ".join(one_line(re.sub(r"(?<!\w)[_&](?=\w)", "", message)).split())
 
 
 def keep_apart(
@@ -378,23 +272,8 @@ def _reasons(
         is_repeat,
         _has_line_of(frame, held_out),
         is_long,
-        _is_overlapping_message(frame, held_out),
     ]
     return np.select(conditions, REASONS, "")
-
-
-def _is_overlapping_message(frame: pd.DataFrame, held_out: pd.DataFrame) -> np.ndarray:
-    """Tell which pairs are messages that share a run of words or a sentence with held-out text."""
-    overlaps = np.zeros(len(frame), bool)
-    if "message" not in frame:
-        return overlaps
-    messages = np.flatnonzero(frame["message"].eq(True))
-    if messages.size:
-        for column in COLUMNS:
-            index = OverlapIndex.build({"": held_out[column]}, RUN, SENTENCE)
-            hits = index.find(frame[column].iloc[messages].tolist())
-            overlaps[messages[[hit.row for hit in hits]]] = True
-    return overlaps
 
 
 def _lengths(texts: pd.Series) -> np.ndarray:

@@ -31,8 +31,6 @@ class TranslationSettings:
     sides: list[str] = field(default_factory=lambda: ["de", "en"])
     """Names of the source and of the target; language codes such as de and en are checked by their
     script."""
-    catalogues: str = ""
-    """Domain whose training text gets the message catalogues of this machine; empty for none."""
     longest: Count = 100
     """Most words of a side of a training pair."""
     selectors: list[str] = field(default_factory=list)
@@ -103,10 +101,7 @@ class TranslationSettings:
     @property
     def domains(self) -> list[str]:
         """Names of the domains with training text, sorted."""
-        names = set(self.train)
-        if self.catalogues:
-            names.add(self.catalogues)
-        return sorted(names)
+        return sorted(self.train)
 
     @property
     def translators(self) -> list[tuple[str, str, str]]:

@@ -103,7 +103,7 @@ def check_translation(settings: RunSettings) -> None:
     study = settings.section("translation")
     domains = study.domains
     names = ", ".join(domains)
-    remedy = "two domains or more, each with files or catalogues"
+    remedy = "two domains or more"
     require(len(domains) > 1, "train", domains, remedy)
     require(set(domains) <= {*study.test}, "test", sorted(study.test), f"files of {names}")
     for name in ("dev", "targets"):
