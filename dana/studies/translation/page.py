@@ -230,7 +230,7 @@ def translation_report(
 def _audit_section(audit: pd.DataFrame) -> Section:
     columns = (
         *text_columns("domain", "split"),
-        *decimals(0, "read", "kept", "repeated", "held_out", "long", "overlap"),
+        *decimals(0, "read", "kept", "repeated", "held_out", "long"),
         *decimals(0, "source_words", "target_words"),
         *shares("oov"),
     )

@@ -138,7 +138,7 @@ def test_correlations_have_the_diagonal_or_not():
 
 def test_the_page_has_the_signatures_the_matrix_and_the_choices():
     audit = pd.DataFrame([{"domain": "it", "split": "train", "read": 9, "kept": 8, "repeated": 1, "held_out": 0,
-                           "long": 0, "overlap": 0, "source_words": 40, "target_words": 44, "oov": None}])  # fmt: skip
+                           "long": 0, "source_words": 40, "target_words": 44, "oov": None}])  # fmt: skip
     report = translation_report(
         "mt", matrix_table(RESULTS), table_of_choices(RESULTS), COSINES, audit, SIGNATURES
     )
