@@ -57,7 +57,17 @@ ALLOWED = {
         "train",
         "weighting",
     },
-    "recipes": {"cli", "core", "corpus", "encoders", "models", "scoring", "stages", "studies"},
+    "recipes": {
+        "cli",
+        "core",
+        "corpus",
+        "encoders",
+        "models",
+        "report",
+        "scoring",
+        "stages",
+        "studies",
+    },
     "benchmarks": {
         "core",
         "corpus",
