@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
 
 from dana.core.artifacts import MANIFEST, Artifact, Draft, make, open_artifact
@@ -56,7 +54,6 @@ THETA = "theta.parquet"
 CARD = "card.yaml"
 DATA = "data"
 METRIC = "macro_f1"
-AT_ONCE = 4096  # documents per batch
 
 
 def run_topic_gap(card: str, settings: RunSettings, remake: bool = False) -> Path:
@@ -374,8 +371,7 @@ def gap_pool_stage(
     def write(draft: Draft) -> None:
         splits = {split: read_split(task, split, data) for split in SPLITS}
         documents, draft.counts = pool_documents(splits, task.labels, labels_used, window)
-        columns = {name: pa.array(documents[name], pa.string()) for name in documents}
-        pq.write_table(pa.table(columns), draft.path / DOCUMENTS, compression="zstd")
+        documents.to_parquet(draft.path / DOCUMENTS, compression="zstd", index=False)
 
     return make(folder, POOL, depends_on, write)
 
@@ -395,14 +391,9 @@ def shares_stage(pool: Path, topics: Path, folder: Path) -> Artifact:
 
     def write(draft: Draft) -> None:
         documents = pd.read_parquet(pool / DOCUMENTS)
-        model = Topics.load(topics)
-        texts = documents["text"].tolist()
-        batches = [
-            model.theta(texts[start : start + AT_ONCE]) for start in range(0, len(texts), AT_ONCE)
-        ]
-        theta = pa.array(list(np.concatenate(batches)), pa.list_(pa.float32()))
-        table = pa.table({"id": pa.array(documents["id"], pa.string()), "theta": theta})
-        pq.write_table(table, draft.path / THETA, compression="zstd")
+        theta = Topics.load(topics).theta(documents["text"].tolist())
+        shares = pd.DataFrame({"id": documents["id"], "theta": list(theta)})
+        shares.to_parquet(draft.path / THETA, compression="zstd", index=False)
 
     return make(folder, SHARES, depends_on, write)
 
@@ -411,7 +402,7 @@ def open_documents(steps: Path) -> tuple[pd.DataFrame, np.ndarray]:
     """Open the documents of a pool and their topic shares, float32 of shape (documents, topics)."""
     open_artifact(steps / "pool", POOL)
     open_artifact(steps / "shares", SHARES)
-    theta = pq.read_table(steps / "shares" / THETA)["theta"].to_numpy()
+    theta = pd.read_parquet(steps / "shares" / THETA)["theta"]
     return pd.read_parquet(steps / "pool" / DOCUMENTS), np.stack(theta)
 
 
