@@ -12,7 +12,7 @@ from dana.core.artifacts import Artifact, Draft, make, open_artifact, write_json
 from dana.core.launch import Share
 from dana.core.rng import generator
 from dana.core.schemas import read_table
-from dana.core.statistics import draw_counts, percentile_interval
+from dana.core.statistics import percentile_interval
 from dana.core.text_table import csv_text
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.model import text_entropies
@@ -111,26 +111,21 @@ def precision_interval(scores: Sequence[np.ndarray], is_plant: np.ndarray) -> tu
 
     The bootstrap draws documents of the pool. All rankings share the documents of a replicate, so
     the interval includes the variance that seeds have in common. R is the number of plants in a
-    replicate; ties are in the order of the pool.
+    replicate; ties count as in :func:`planted_precision`.
 
     Args:
         scores: Scores of the same pool by each seed, shape (documents,) each.
         is_plant: bool of shape (documents,).
     """
-    draws = draw_counts(generator(0, "comparison", "interval"), np.ones(is_plant.size), REPLICATES)
-    means = np.zeros(REPLICATES)
-    for values in scores:
-        order = np.argsort(values, kind="stable")
-        times = draws[:, order]
-        # Plants and documents up to each rank of the ranking, shape (replicates, documents).
-        plants = np.cumsum(times * is_plant[order], axis=1)
-        sizes = np.cumsum(times, axis=1)
-        # The rank that reaches R documents, shape (replicates, 1).
-        rank = np.minimum((sizes < plants[:, -1:]).sum(1), is_plant.size - 1)[:, None]
-        plants_at_r = np.take_along_axis(plants, rank, 1)
-        size_at_r = np.take_along_axis(sizes, rank, 1)
-        means += (plants_at_r / np.maximum(size_at_r, 1))[:, 0]
-    return percentile_interval(means / len(scores))
+    random = generator(0, "comparison", "interval")
+    means = []
+    for _ in range(REPLICATES):
+        rows = random.integers(0, is_plant.size, is_plant.size)
+        plants = is_plant[rows]
+        count = max(1, int(plants.sum()))
+        precisions = [planted_precision(values[rows], plants, count) for values in scores]
+        means.append(np.mean(precisions))
+    return percentile_interval(np.array(means))
 
 
 class PoolWords:
