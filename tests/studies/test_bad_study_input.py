@@ -45,7 +45,6 @@ FLAGS = [
     (AUGMENT + "--reading code", "reading='code'"),
     ("studies few-shot {card} --out {out}", "chat=''"),
     (DRAW + "--shots 9 --n 8", "n=8"),
-    (ASK + "scripted:{pool}", "pool.jsonl:1"),
     (ASK + "local:{model}", "chat template"),
     (HTTP + "key=secret", "key_env"),
     ("studies topic-gap {card} --out {out}", "--model=None"),

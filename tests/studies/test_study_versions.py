@@ -104,7 +104,6 @@ COMPUTED = {
     ),
     "embedded": (texts, [""]),
     "local": (reply, ["{chat},max_new_tokens=8", "{chat},max_new_tokens=8,temperature=3.0"]),
-    "scripted": (reply, ["{replies}"]),
     **{
         arm: (trained_on, [""])
         for arm in ("on", "off", "repeated", "random_keywords", "augmented_baseline")
@@ -116,16 +115,14 @@ COMPUTED = {
 
 @pytest.fixture(scope="module")
 def spec_paths(tmp_path_factory):
-    """What specs name: models, a file of replies, and an endpoint that replies with what it was asked."""
+    """What specs name: models, and an endpoint that replies with what it was asked."""
     folder = tmp_path_factory.mktemp("versions")
-    lines = [{"reply": f"to w{word}", "contains": f"w{word}", "turn": 2} for word in (9, 4)]
-    (folder / "replies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     outputs = {
         "t5": write_small_t5(folder / "t5"),
         "chat": write_chat_model(folder / "chat", positions=256),
     }
     with serving(otherwise=says(lambda request: json.dumps(request, sort_keys=True))) as endpoint:
-        yield {**outputs, "replies": folder / "replies.jsonl", "url": endpoint.url}
+        yield {**outputs, "url": endpoint.url}
 
 
 @pytest.mark.parametrize(

@@ -2,24 +2,19 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol
 
 from pydantic import Field
 
 from dana.core.artifacts import fingerprint
-from dana.core.errors import ConfigError, DataError
-from dana.core.files import file_digest
+from dana.core.errors import ConfigError
 from dana.core.registry import Registry
 from dana.core.settings import Count, Float, settings_model
-from dana.corpus.readers import read_records
 from dana.models.folder import check_checkpoint, model_identity
 from dana.models.generation import ChatDecoder, RowSampling
 
 CHAT_MODELS = Registry("dana.chat_models")
-REPLY_KEYS = {"turn": int, "contains": str, "reply": str}
 # Role ("user" or "assistant", alternating) and content, as in chat templates.
 Message = dict[str, str]
 _KEY = re.compile(r"(?:^|[:,])\s*(?:api_?)?(?:key|token|secret|password)\s*=", re.IGNORECASE)
@@ -125,54 +120,3 @@ class LocalChat:
     @cached_property
     def _decoder(self) -> ChatDecoder:
         return ChatDecoder(self.model)
-
-
-@dataclass(frozen=True)
-class ScriptedChat:
-    """Replies from a JSONL file, by the first matching line: for tests and dry runs.
-
-    A line has ``reply``, and optionally ``turn`` (the user's turn to answer, from 1) and
-    ``contains`` (text that occurs in this or an earlier turn of the user).
-
-    Attributes:
-        path: The file.
-    """
-
-    path: str
-    version: ClassVar[int] = 1
-
-    def __post_init__(self) -> None:
-        self._lines  # noqa: B018 - fail on a bad file before any work
-
-    def identity(self) -> dict[str, Any]:
-        return {"kind": "scripted", "file": file_digest(Path(self.path))}
-
-    def reply(self, messages: Sequence[Message], seed: int) -> str:
-        """Return the reply of the first matching line.
-
-        Raises:
-            DataError: If no line matches.
-        """
-        prompts = [message["content"] for message in messages if message["role"] == "user"]
-        for line in self._lines:
-            fits = line.get("turn", len(prompts)) == len(prompts)
-            if fits and any(line.get("contains", "") in prompt for prompt in prompts):
-                reply: str = line["reply"]
-                return reply
-        raise DataError(f"{self.path}: no line matches turn {len(prompts)}: {prompts[-1][:80]!r}")
-
-    @cached_property
-    def _lines(self) -> list[dict[str, Any]]:
-        lines = []
-        for record in read_records([self.path]):
-            types = {key: type(value) for key, value in record.fields.items()}
-            problem = record.problem
-            if not problem and ("reply" not in types or not types.items() <= REPLY_KEYS.items()):
-                problem = (
-                    f"{record.fields}: expected reply (text), and optionally turn (a whole number)"
-                    " and contains (text)"
-                )
-            if problem:
-                raise DataError(f"{record.location}: {problem}")
-            lines.append(record.fields)
-        return lines

@@ -37,10 +37,9 @@ def _few_shot(args: argparse.Namespace) -> None:
     McNemar test of on against off topic), results.csv, transcripts.jsonl and items.jsonl.
 
     --chat is local:MODEL (transformers, with the tokenizer's chat template; local:smollm2 needs no
-    model hub), http:BASE_URL,model=NAME for any OpenAI-compatible endpoint, or scripted:FILE
-    (replies as JSONL, for tests). An endpoint's key is read from the environment variable named by
-    key_env and never written. If it is killed or disconnected, the same command resumes with the
-    next conversations.
+    model hub), or http:BASE_URL,model=NAME for any OpenAI-compatible endpoint. An endpoint's key is
+    read from the environment variable named by key_env and never written. If it is killed or
+    disconnected, the same command resumes with the next conversations.
 
       dana studies few-shot genre_mix --short keep --chat local:smollm2 --out runs/small-model
       dana studies few-shot mycard --chat http:http://localhost:8000/v1,model=NAME --out runs/few-shot

@@ -9,7 +9,7 @@ class FewShotSettings:
     """Chat model and items of a few-shot study."""
 
     chat: str = ""
-    """The chat model: local:MODEL, http:BASE_URL,model=NAME,key_env=VARIABLE or scripted:FILE."""
+    """The chat model: local:MODEL, or http:BASE_URL,model=NAME,key_env=VARIABLE."""
     items: Count = 72
     """Number of texts to classify, drawn at random."""
     shots: Count = 5

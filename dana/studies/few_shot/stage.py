@@ -57,7 +57,7 @@ def run_few_shot(settings: RunSettings, card: str) -> Artifact:
     study = settings.section("few_shot")
     seed = settings.selection.seed
     out = Path(settings.out)
-    require(bool(study.chat), "chat", study.chat, "a chat model, for example scripted:FILE")
+    require(bool(study.chat), "chat", study.chat, "a chat model, for example local:smollm2")
     model = open_chat(study.chat)
     identity = model.identity()  # fail on a bad model before any text is read
     code = origin_of(model)

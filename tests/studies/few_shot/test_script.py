@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from dana.core.errors import DataError
-from dana.studies.few_shot.chat import ScriptedChat
 from dana.studies.few_shot.items import Item, Passage, draw_items
 from dana.studies.few_shot.script import ForcedChoice, converse, parse_choice
 
@@ -86,25 +85,6 @@ def test_each_turn_shows_the_whole_conversation_and_half_a_character_is_replaced
     assert [message["role"] for message in messages] == ["user", "assistant"] * 4 + ["user"]
     assert seed == 4
     assert turns[0]["reply"] == "reply 1?"
-
-
-def test_the_first_line_that_fits_answers(tmp_path):
-    path = tmp_path / "replies.jsonl"
-    lines = [
-        {"turn": 2, "contains": "pear", "reply": "two"},
-        {"turn": 1, "reply": "one"},
-        {"contains": "pear", "reply": "x"},
-    ]
-    path.write_text("\n".join(map(json.dumps, lines)))
-    talk = [{"role": "user", "content": "a pear"}, {"role": "assistant", "content": "one"}]
-    model = ScriptedChat(str(path))
-    assert model.reply(talk[:1], 0) == "one"
-    assert model.reply([*talk, {"role": "user", "content": "and"}], 0) == "two"
-    assert model.reply([*talk, *talk, {"role": "user", "content": "and"}], 0) == "x"
-    with pytest.raises(DataError, match="turn 2: 'and'"):
-        model.reply(
-            [{"role": "user", "content": "plum"}, talk[1], {"role": "user", "content": "and"}], 0
-        )
 
 
 TABLE = {
