@@ -78,7 +78,7 @@ def trained_on(spec: str, seed: int) -> dict[str, Any]:
         documents = documents.assign(share=np.linspace(0.9, 0.1, 16).astype(np.float32), set=sets)
         case = TopicCase(CELLS, 2, documents, Path(name) / "topics")
         outputs = TOPIC_GAP_ARMS.create(spec).texts(case, seed, Path(name) / "work")
-        return {"texts": letters([f"{text.id} {text.label} {text.text}" for text in outputs.train])}
+        return {"texts": letters([f"{text.id} {text.label} {text.text}" for text in outputs])}
 
 
 # What computes, and the specs by which the parameters show.

@@ -38,6 +38,7 @@ from dana.studies.augmentation.synthetic import (
 from dana.studies.topic_gap.documents import UNUSED, strip_to_letters
 from dana.studies.topics.model import Topics
 
+Texts = tuple[LabelledText, ...]
 TOPIC_GAP_ARMS = Registry("dana.topic_gap_arms")
 
 log = get_logger(__name__)
@@ -63,7 +64,7 @@ class TopicCase:
     documents: pd.DataFrame
     topics: Path
 
-    def texts(self, part: str, view: str = "stripped") -> tuple[LabelledText, ...]:
+    def texts(self, part: str, view: str = "stripped") -> Texts:
         """Return the documents of a set.
 
         Args:
@@ -72,19 +73,6 @@ class TopicCase:
         """
         rows = self.documents.loc[self.documents["set"] == part, ["id", view, "label"]]
         return tuple(LabelledText(*row) for row in rows.itertuples(index=False, name=None))
-
-
-@dataclass(frozen=True)
-class ArmTexts:
-    """Output of an arm.
-
-    Attributes:
-        train: Training texts; fields of subclasses of LabelledText are written, too.
-        validation: Texts to choose the epoch by; None for the topic's validation set.
-    """
-
-    train: tuple[LabelledText, ...]
-    validation: tuple[LabelledText, ...] | None = None
 
 
 class TopicArm(Protocol):
@@ -100,8 +88,10 @@ class TopicArm(Protocol):
         """Return plain values for a fingerprint: the settings that decide the texts."""
         ...
 
-    def texts(self, case: TopicCase, seed: int, folder: Path) -> ArmTexts:
-        """Choose or write the texts of one topic and n, as a function of the arguments.
+    def texts(self, case: TopicCase, seed: int, folder: Path) -> Texts:
+        """Choose or write the training texts of one topic and n, as a function of the arguments.
+
+        Fields of subclasses of LabelledText are written, too.
 
         Args:
             case: The topic and its sets.
@@ -113,7 +103,7 @@ class TopicArm(Protocol):
         ...
 
 
-def check_arm_texts(arm: str, case: TopicCase, arm_texts: ArmTexts) -> ArmTexts:
+def check_arm_texts(arm: str, case: TopicCase, texts: Texts) -> None:
     """Check that a classifier can be trained on an arm's texts and that none is a test text.
 
     Raises:
@@ -123,18 +113,15 @@ def check_arm_texts(arm: str, case: TopicCase, arm_texts: ArmTexts) -> ArmTexts:
     labels = {row.label for row in test}
     ids = {row.id for row in test}
     wordings = {row.text for row in test}
-    for part, texts in (("train", arm_texts.train), ("validation", arm_texts.validation)):
-        if texts is not None and not texts:
-            raise DataError(f"arm {arm}: returned no {part} texts")
-        for text in texts or ():
-            if not text.text.strip() or text.label not in labels:
-                raise DataError(
-                    f"arm {arm}: {part} text {text.id!r} is empty or has an unknown label"
-                    f" {text.label!r}"
-                )
-            if text.id in ids or text.text in wordings:
-                raise DataError(f"arm {arm}: {part} text {text.id!r} is a test text")
-    return arm_texts
+    if not texts:
+        raise DataError(f"arm {arm}: returned no train texts")
+    for text in texts:
+        if not text.text.strip() or text.label not in labels:
+            raise DataError(
+                f"arm {arm}: train text {text.id!r} is empty or has an unknown label {text.label!r}"
+            )
+        if text.id in ids or text.text in wordings:
+            raise DataError(f"arm {arm}: train text {text.id!r} is a test text")
 
 
 @dataclass(frozen=True)
@@ -147,8 +134,8 @@ class OffTopicArm:
     def identity(self) -> dict[str, Any]:
         return {"arm": type(self).__name__, **asdict(self)}
 
-    def texts(self, case: TopicCase, seed: int, folder: Path) -> ArmTexts:
-        return ArmTexts(case.texts("off"))
+    def texts(self, case: TopicCase, seed: int, folder: Path) -> Texts:
+        return case.texts("off")
 
 
 @dataclass(frozen=True)
@@ -157,8 +144,8 @@ class OnTopicArm(OffTopicArm):
 
     version: ClassVar[int] = 1
 
-    def texts(self, case: TopicCase, seed: int, folder: Path) -> ArmTexts:
-        return ArmTexts(case.texts("on"))
+    def texts(self, case: TopicCase, seed: int, folder: Path) -> Texts:
+        return case.texts("on")
 
 
 @settings_model
@@ -172,8 +159,8 @@ class RepeatedArm(OffTopicArm):
     times: Annotated[Int, Field(ge=2)] = 2
     version: ClassVar[int] = 1
 
-    def texts(self, case: TopicCase, seed: int, folder: Path) -> ArmTexts:
-        return ArmTexts(case.texts("off") * self.times)
+    def texts(self, case: TopicCase, seed: int, folder: Path) -> Texts:
+        return case.texts("off") * self.times
 
 
 @dataclass(frozen=True)
@@ -222,7 +209,7 @@ class AugmentedBaselineArm:
         """Make the prompts of the synthetic texts."""
         return choose_prompts(topics, rows, settings)
 
-    def texts(self, case: TopicCase, seed: int, folder: Path) -> ArmTexts:
+    def texts(self, case: TopicCase, seed: int, folder: Path) -> Texts:
         """Add synthetic texts to those of ``off``.
 
         Arms with equal keywords and generator share them. Those that have no letters, or the
@@ -244,7 +231,7 @@ class AugmentedBaselineArm:
                 len(letters) - len(synthetic),
                 len(letters),
             )
-        return ArmTexts((*case.texts("off"), *synthetic))
+        return (*case.texts("off"), *synthetic)
 
 
 @dataclass(frozen=True)

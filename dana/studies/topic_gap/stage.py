@@ -446,9 +446,9 @@ def arm_stage(
         share = theta[:, topic]
         documents = documents.assign(share=share, set=split_by_topic(documents, share, split))
         case = TopicCase(topic, split.n, documents, topics)
-        arm_texts = check_arm_texts(arm, case, component.texts(case, seed or 0, work))
-        dev = case.texts("validation") if arm_texts.validation is None else arm_texts.validation
-        splits = {"train": arm_texts.train, "dev": dev, "test": case.texts("test")}
+        train = component.texts(case, seed or 0, work)
+        check_arm_texts(arm, case, train)
+        splits = {"train": train, "dev": case.texts("validation"), "test": case.texts("test")}
         labels = open_artifact(steps / "pool", POOL).manifest["depends_on"]["taken"]
         _write_task(draft.path, f"topic-{topic}-n{split.n}-{arm}", labels, splits)
         draft.counts = {name: len(texts) for name, texts in splits.items()}

@@ -13,7 +13,7 @@ from dana.core.errors import ConfigError, DataError
 from dana.studies.augmentation import synthetic
 from dana.studies.augmentation.synthetic import AugmentSettings, LabelledText, extract_keywords
 from dana.studies.topic_gap import arms
-from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS, ArmTexts, TopicCase, check_arm_texts
+from dana.studies.topic_gap.arms import TOPIC_GAP_ARMS, TopicCase, check_arm_texts
 from dana.studies.topic_gap.documents import SETS, strip_to_letters
 from tests.studies.augmentation.few_topics import CELLS, ROWS, few_topics
 
@@ -53,10 +53,10 @@ def case(tmp_path):
 
 def made_by(spec, case, folder, seed=0):
     """The synthetic texts of an arm, after a check of the others."""
-    rows = check_arm_texts(spec, case, TOPIC_GAP_ARMS.create(spec).texts(case, seed, folder))
-    assert rows.train[:6] == case.texts("off")
-    assert rows.validation is None
-    return rows.train[6:]
+    rows = TOPIC_GAP_ARMS.create(spec).texts(case, seed, folder)
+    check_arm_texts(spec, case, rows)
+    assert rows[:6] == case.texts("off")
+    return rows[6:]
 
 
 @pytest.mark.parametrize("name", ARMS)
@@ -175,9 +175,9 @@ def test_the_arms_without_synthetic_text_give_their_sets(case_arms, spec, name, 
     rows = [
         LabelledText(f"{name}-{label}", f"letters of {name} {label}", label) for label in ("x", "y")
     ]
-    assert texts == ArmTexts((*rows * n,), None)
+    assert texts == (*rows * n,)
     assert not arm.seeded
-    assert check_arm_texts(name, case_arms, texts) is texts
+    check_arm_texts(name, case_arms, texts)
 
 
 def test_settings_of_an_arm_reach_its_generator_and_its_identity():
@@ -201,15 +201,11 @@ GOOD = LabelledText("made-1", "some words", "x")
 @pytest.mark.parametrize(
     ("texts", "says"),
     [
-        (ArmTexts(()), "arm mine: .*train"),
-        (ArmTexts((GOOD,), ()), "arm mine: .*validation"),
-        (ArmTexts((LabelledText("made-2", " ", "x"),)), "train text 'made-2'"),
-        (ArmTexts((LabelledText("made-2", "words", "z"),)), "unknown label 'z'"),
-        (ArmTexts((GOOD, LabelledText("test-x", "other words", "x"))), "train text 'test-x'"),
-        (
-            ArmTexts((GOOD,), (LabelledText("made", "letters of test y", "x"),)),
-            "validation text 'made'",
-        ),
+        ((), "arm mine: .*train"),
+        ((LabelledText("made-2", " ", "x"),), "train text 'made-2'"),
+        ((LabelledText("made-2", "words", "z"),), "unknown label 'z'"),
+        ((GOOD, LabelledText("test-x", "other words", "x")), "train text 'test-x'"),
+        ((GOOD, LabelledText("made", "letters of test y", "x")), "train text 'made'"),
     ],
 )
 def test_what_an_arm_may_not_give(case_arms, texts, says):

@@ -18,7 +18,6 @@ from dana.core.artifacts import make, write_json
 from dana.stages import finetune_seed
 from dana.studies.augmentation.synthetic import LabelledText
 from dana.studies.topic_gap import stage
-from dana.studies.topic_gap.arms import ArmTexts
 from dana.studies.topic_gap.documents import TopicSplit, split_by_topic
 from tests.stages.two_topics import CELLS, COURTS
 from tests.studies.toy_pool import write_moods
@@ -196,7 +195,7 @@ class Echo:
             EchoText(f"made-{at}", f"{cues[one.label]} " * 6 + one.text, one.label, seed)
             for at, one in rows
         ]
-        return ArmTexts((*off, *echoes))
+        return (*off, *echoes)
 
 
 def test_an_arm_of_a_plug_in_is_one_class(gap_run, workspace, tmp_path, monkeypatch):
