@@ -27,7 +27,7 @@ class ClusterSettings:
     """Shape of a cluster: full, tied (one for all), diag or spherical."""
     iterations: Count = 150
     """Maximum steps of expectation maximisation."""
-    seeds: Int = 5
+    seeds: Count = 5
     """Initialisations of each k; the likeliest fit is used, and the agreement of all is the
     stability."""
     fit: Annotated[Int, Field(ge=2)] = 10_000
@@ -48,8 +48,6 @@ class ClusterSettings:
             raise SettingError("pca", self.pca, "at least 2, or 0 for no PCA")
         if self.pca == 0 and self.skip_first > 0:
             raise SettingError("skip_first", self.skip_first, "0 without PCA")
-        if self.seeds < 1:
-            raise SettingError("seeds", self.seeds, "at least 1")
         if self.seeds == 1 and (len(self.k) > 1 or self.is_auto):
             raise SettingError("seeds", self.seeds, "at least 2 to choose k")
 

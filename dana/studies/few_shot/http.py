@@ -7,16 +7,18 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from http.client import HTTPException, IncompleteRead
 from time import monotonic, sleep
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 from urllib.request import HTTPErrorProcessor, Request, build_opener
+
+from pydantic import Field
 
 from dana.core.config import require
 from dana.core.errors import ConfigError, EndpointError
 from dana.core.logging import get_logger
+from dana.core.settings import Count, CountOrZero, Float, Positive, settings_model
 from dana.studies.few_shot.chat import Message
 
 log = get_logger(__name__)
@@ -56,7 +58,7 @@ class _AnswersAsTheyAre(HTTPErrorProcessor):
     https_response = http_response
 
 
-@dataclass(frozen=True)
+@settings_model
 class HTTPChat:
     """A model behind an OpenAI-compatible HTTP endpoint: vLLM, llama.cpp, Ollama, a provider.
 
@@ -75,22 +77,16 @@ class HTTPChat:
     """
 
     base_url: str
-    model: str
+    model: Annotated[str, Field(min_length=1)]
     key_env: str | None = None
-    temperature: float = 0.0
-    max_tokens: int | None = 1024
-    timeout: float = 120.0
-    retries: int = 5
+    temperature: Annotated[Float, Field(ge=0)] = 0.0
+    max_tokens: Count | None = 1024
+    timeout: Positive = 120.0
+    retries: CountOrZero = 5
     version: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
         _check_url(self.base_url)
-        require(bool(self.model.strip()), "model", self.model, "the model's name at the endpoint")
-        require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
-        require(self.retries >= 0, "retries", self.retries, "at least 0")
-        has_tokens = self.max_tokens is None or self.max_tokens >= 1
-        require(has_tokens, "max_tokens", self.max_tokens, "at least 1, or null")
-        require(self.timeout > 0, "timeout", self.timeout, "above 0")
         self._key()
 
     @property
