@@ -403,7 +403,7 @@ def open_documents(steps: Path) -> tuple[pd.DataFrame, np.ndarray]:
     open_artifact(steps / "pool", POOL)
     open_artifact(steps / "shares", SHARES)
     theta = pd.read_parquet(steps / "shares" / THETA)["theta"]
-    return pd.read_parquet(steps / "pool" / DOCUMENTS), np.stack(theta)
+    return pd.read_parquet(steps / "pool" / DOCUMENTS), np.stack(theta.tolist())
 
 
 def arm_stage(
