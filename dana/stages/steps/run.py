@@ -80,7 +80,7 @@ class Run:
         if not path.is_file():
             return {}
         try:
-            record = read_json(path)
+            record: dict[str, Any] = read_json(path)
         except ArtifactError as error:
             log.warning("record    %s; it is written again", error)
             return {}
