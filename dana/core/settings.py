@@ -508,7 +508,9 @@ def _message(problem: ErrorDetails, key: str, model: type, allowed: str, value: 
     if isinstance(cause, SettingError):  # names a key without its section
         is_own = re.split(r"[.\[]", cause.key)[0] in hints_of(model)
         return f"{key}{cause}" if is_own else str(cause)
-    return f"{key.rstrip('.')}={_in_yaml(value)}: must be {cause or allowed}"
+    if cause is not None:  # a ValueError of a class's own check, which names no key
+        return f"{key.rstrip('.')}: {cause}".removeprefix(": ")
+    return f"{key.rstrip('.')}={_in_yaml(value)}: must be {allowed}"
 
 
 def unknown_key(key: str, name: str, available: Mapping[str, Any]) -> str:

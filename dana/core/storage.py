@@ -9,8 +9,10 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from dana.core.errors import ConfigError, DanaError, DataError, without_secrets
 from dana.core.extras import install_command
@@ -188,18 +190,25 @@ class RemoteFile:
 
     @property
     def name(self) -> str:
-        """The part of the URL behind the last slash."""
-        return PurePosixPath(self.url).name
+        """The part of the URL behind the last slash, without a query."""
+        return self._path.name
 
     @property
     def suffix(self) -> str:
         """The last extension, with its dot."""
-        return PurePosixPath(self.url).suffix
+        return self._path.suffix
 
     @property
     def suffixes(self) -> list[str]:
         """All extensions."""
-        return PurePosixPath(self.url).suffixes
+        return self._path.suffixes
+
+    @property
+    def _path(self) -> PurePosixPath:
+        """The URL as a path, without the query that a web server takes."""
+        if self.url.startswith(("http://", "https://")):
+            return PurePosixPath(urlsplit(self.url).path)
+        return PurePosixPath(self.url)
 
     @property
     def is_of_this_process(self) -> bool:
@@ -363,8 +372,15 @@ def check_unchanged(files: Iterable[RemoteFile]) -> None:
         DataError: If a file changed or was removed.
     """
     for file in files:
-        if list_url(file.url).files != [file]:
+        if with_retries(partial(_look_up, file.url), file.url) != file:
             raise DataError(f"{file}: changed while it was read; run it again")
+
+
+def _look_up(url: str) -> RemoteFile:
+    """Ask for the file at a URL, whose name may have characters of a glob."""
+    fs, path = open_file_system(url)
+    fs.invalidate_cache()
+    return _remote(url, fs.info(path))
 
 
 def _files(fs: Any, entries: dict[str, dict[str, Any]]) -> list[RemoteFile]:

@@ -60,8 +60,8 @@ def _parse_name(source: str) -> tuple[str, str, str | None, str]:
     """Parse a source into name, revision, config and split."""
     name, *parts = source.removeprefix(HUB).split(":")
     name, separator, revision = name.partition("@")
-    is_valid = bool(name.strip()) and bool(revision.strip()) == bool(separator)
-    require(is_valid, "source", source, FORM)
+    is_named = bool(name.strip()) and bool(revision.strip()) == bool(separator)
+    require(is_named and len(parts) <= 2, "source", source, FORM)
     config = None
     split = "train"
     if parts:

@@ -131,7 +131,8 @@ def find_layout(
     lead = ""
     if left_out:
         lead = left_out[0][1].strip()
-    return best.guess.layout(best.mark, has_quotes, before, lead[:60])
+    header_line = best.rows[best.guess.start].line
+    return best.guess.layout(best.mark, has_quotes, before, lead[:60], header_line)
 
 
 class _Reading(NamedTuple):
@@ -210,11 +211,12 @@ def layout_of_cells(
     guess = _Guess.of(filled, wanted, inputs, is_sheet=True)
     if guess is None:
         return None
-    first = filled[guess.start].line - 1
+    header_line = filled[guess.start].line
+    first = header_line - 1
     lead = ""
     if first:
         lead = " ".join(rows[0]).strip()
-    return guess.layout(NO_SEPARATOR, False, first, lead[:60]), first
+    return guess.layout(NO_SEPARATOR, False, first, lead[:60], header_line), first
 
 
 def _sample(lines: Lines) -> tuple[list[tuple[int, str]], bool]:
@@ -376,9 +378,15 @@ class _Guess(NamedTuple):
     def width(self) -> int:
         return len(self.names)
 
-    def layout(self, mark: str, has_quotes: bool, skipped: int, lead: str) -> Layout:
-        """Make the layout."""
-        _check_names(self.names)
+    def layout(
+        self, mark: str, has_quotes: bool, skipped: int, lead: str, header_line: int
+    ) -> Layout:
+        """Make the layout.
+
+        Raises:
+            Damage: If the header, which is in line `header_line`, names a column twice.
+        """
+        _check_names(self.names, header_line)
         return Layout(
             separator=mark,
             has_quotes=has_quotes,
@@ -500,7 +508,7 @@ def _has_header(
     return True
 
 
-def _check_names(names: Sequence[str]) -> None:
+def _check_names(names: Sequence[str], header_line: int) -> None:
     for place, name in enumerate(names):
         if name in names[:place]:
-            raise Damage(1, f"the header names the column {name!r} twice; rename one")
+            raise Damage(header_line, f"the header names the column {name!r} twice; rename one")

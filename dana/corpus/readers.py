@@ -14,8 +14,8 @@ without a suffix, ``-``       JSON, a table or text, whatever its beginning is
 
 Text may be packed and in any encoding (:mod:`dana.core.lines`). A ``.txt`` file is a table where a
 table is expected, or where its first line divides into the columns that are wanted. Folders of the
-form ``name=value`` add a column, unless the file has one of this name. :mod:`dana.corpus.sources`
-finds the files of a source.
+form ``name=value`` directly above a file add a column, unless the file has one of this name.
+:mod:`dana.corpus.sources` finds the files of a source.
 """
 
 import os

@@ -179,10 +179,15 @@ def _stored(source: str) -> Path:
 
 
 def path_keys(path: File) -> dict[str, str]:
-    """Return the keys in the folders of a path, ``name=value/``, which are columns of its rows."""
+    """Return the keys in a path, which are columns of its rows.
+
+    They are the folders directly above the file that have the form ``name=value``. Folders above
+    the first other one belong to the place where the data lie.
+    """
     folders = PurePosixPath(str(path)).parts[:-1]
-    matches = (KEY.fullmatch(folder) for folder in folders)
-    return {match[1]: unquote(match[2]) for match in matches if match}
+    matches = [KEY.fullmatch(folder) for folder in folders]
+    above = list(takewhile(bool, reversed(matches)))
+    return {match[1]: unquote(match[2]) for match in reversed(above) if match}
 
 
 def _walk(root: Path, run: Path | None, skips: Counter[str]) -> Iterator[Path]:

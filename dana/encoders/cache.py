@@ -92,7 +92,7 @@ class StoredEncoder:
         """Device on which the encoder itself would return its vectors."""
         from dana.core.device import find_device
 
-        return find_device(getattr(self.encoder, "device", "cpu"))
+        return find_device(getattr(self.encoder, "device", None) or "cpu")
 
     def encode(self, texts: Sequence[str]) -> "Tensor":
         """Encode texts as :meth:`dana.encoders.base.Encoder.encode` does.

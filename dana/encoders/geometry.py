@@ -159,7 +159,7 @@ def parse_geometry(spec: str) -> Geometry:
         "center+l2": Geometry(center=True, normalise=True),
     }
     kind, _, count = spec.partition(":")
-    if kind == "whiten" and count.isdigit() and int(count) > 0:
+    if kind == "whiten" and count.isdecimal() and int(count) > 0:
         return Geometry(center=True, normalise=True, whiten=int(count))
     require(spec in plain, "geometry", spec, f"one of {', '.join(KINDS)}, for example whiten:128")
     return plain[spec]

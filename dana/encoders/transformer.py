@@ -178,7 +178,7 @@ class TransformerEncoder:
         require(-layers - 1 <= self.layer <= layers, "layer", self.layer, bounds)
         pooling = self._pools_by  # damaged files are refused before any work
         if not texts:
-            return torch.zeros(0, network.config.hidden_size)
+            return self.encode(["a"])[:0]  # the width is not always config.hidden_size
         position = None  # of the token to take; None pools over all
         if pooling.mode == "cls":
             position = self._cls_position  # before a thread uses the tokenizer

@@ -217,6 +217,18 @@ def test_a_value_that_holds_itself_is_refused_in_words():
         load(RunSettings, {"arms": arms})
 
 
+def test_an_error_of_a_plug_in_s_own_check_is_said_in_its_words():
+    @settings_model
+    class OfPlugin:
+        width: Int = 1
+
+        def __post_init__(self):
+            int("x")
+
+    with pytest.raises(ConfigError, match=r"^settings: invalid literal for int"):
+        load(OfPlugin, {})
+
+
 def test_arguments_that_settings_do_not_take_are_refused():
     with pytest.raises(TypeError, match="positional arguments"):
         Inputs(*[None] * 20)

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dana.core.errors import ConfigError
+from dana.corpus.documents import source_digests
 from dana.corpus.inputs import Inputs
 from dana.corpus.readers import read_file
 
@@ -196,6 +197,15 @@ def test_columns_in_a_path_are_those_of_its_rows(tmp_path):
     good, bad = read_file(folder / "y.jsonl")
     assert good.fields == {"lang": "de", "day": "2024/1", "text": "b"}
     assert bad.problem
+
+
+def test_a_folder_above_those_of_the_data_is_no_column(tmp_path):
+    folder = tmp_path / "id=7" / "pool" / "lang=de"
+    folder.mkdir(parents=True)
+    (folder / "x.csv").write_text("text\na\nb\n")
+    assert rows_of(folder / "x.csv", ["text"])[0] == {"lang": "de", "text": "a"}
+    digests = source_digests([str(tmp_path / "id=7" / "pool")])
+    assert list(digests) == ["lang=de/x.csv"], "another place changes no fingerprint"
 
 
 CELLS = st.text(

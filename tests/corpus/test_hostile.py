@@ -269,8 +269,8 @@ REJECTED = [
     ),
     (
         "x.csv",
-        b"text,text\na,b\n",
-        1,
+        b"A title\n\ntext,text\na,b\nc,d\n",
+        3,
         "the header names the column 'text' twice",
         "damaged file",
         [],

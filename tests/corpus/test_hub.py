@@ -9,7 +9,7 @@ from huggingface_hub.errors import OfflineModeIsEnabled
 
 from dana.core import storage
 from dana.core.artifacts import read_json
-from dana.core.errors import DataError
+from dana.core.errors import ConfigError, DataError
 from dana.corpus import hub
 from dana.corpus.hub import HubSet, forget_rows, is_hub, pin, pin_url, read_hub
 from dana.corpus.sources import find_files
@@ -77,6 +77,12 @@ def test_a_name_is_pinned_once_and_remembered(server, tmp_path, monkeypatch):
     assert read_json(run / "revisions.json") == {"datasets/org/name@main": OLD}
     list(read_hub(source))
     assert server.revisions == [OLD]
+
+
+@pytest.mark.parametrize("parts", [":cfg:test:oops", "::train[:10%]", "@:cfg", "@ "])
+def test_a_name_of_another_form_is_refused(parts, tmp_path):
+    with pytest.raises(ConfigError, match=r"must be hf:org/name\[@revision\]\[:config\]\[:split\]"):
+        pin(f"hf:org/name{parts}", tmp_path)
 
 
 def test_files_on_the_hub_are_pinned_too(server, tmp_path):

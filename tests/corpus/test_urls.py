@@ -18,7 +18,7 @@ from dana.core.storage import RemoteFile, is_url, list_url
 from dana.corpus import documents
 from dana.corpus.documents import Tally, read_documents, source_digests
 from dana.corpus.hub import is_hub
-from dana.corpus.sources import expand, find_files
+from dana.corpus.sources import expand, find_files, format_of, stem
 from dana.stages.texts import pool_stage
 from tests.corpus.files import PACK, json_lines, parquet
 from tests.scoring.on_disk import contents_made
@@ -243,6 +243,22 @@ def test_a_file_that_is_written_to_while_it_is_read_is_refused(memory):
     memory.pipe_file("/pool/a.jsonl", LINES)
     with pytest.raises(DataError, match="changed"):
         list(reading)
+
+
+def test_a_file_in_whose_name_is_a_character_of_globs_is_read_from_its_folder(memory):
+    for name in ("a[1].jsonl", "b*.jsonl", "c?.jsonl"):
+        memory.pipe_file(f"/pool/{name}", LINES.replace(b"Row", name[:1].encode()))
+    files = find_files(["memory://pool"], Path())
+    read = list(read_documents(files, "fail", Tally()))
+    assert len(read) == 3 * len(TEXTS)
+
+
+def test_the_query_of_a_web_address_is_no_part_of_a_file_s_name():
+    file = RemoteFile("https://host/pool/a.jsonl.gz?download=true&as=b.txt", 1, "")
+    assert file.name == "a.jsonl.gz"
+    assert format_of(file) == ".jsonl"
+    assert stem(file) == "a"
+    assert format_of(RemoteFile("s3://pool/a#1?.jsonl", 1, "")) == ".jsonl"
 
 
 def test_a_file_system_without_checksums_is_read_once_for_a_digest(memory):

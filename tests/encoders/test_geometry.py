@@ -83,7 +83,8 @@ def test_half_precision_embeddings_are_read_as_float32():
 
 
 @pytest.mark.parametrize(
-    "spec", ["", "L2", "center", "whiten", "whiten:", "whiten:0", "whiten:-3", "whiten:x"]
+    "spec",
+    ["", "L2", "center", "whiten", "whiten:", "whiten:0", "whiten:-3", "whiten:x", "whiten:²"],
 )
 def test_an_unknown_geometry_is_refused_with_all_that_are_known(spec):
     with pytest.raises(

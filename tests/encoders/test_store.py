@@ -95,6 +95,15 @@ def test_a_second_pass_encodes_nothing_and_gives_the_same_bits(tmp_path, small, 
     assert vectors.dtype == torch.float32
 
 
+def test_an_encoder_that_names_no_device_may_say_so_by_none(tmp_path):
+    @dataclass(frozen=True)
+    class OfPlugin(Counting):
+        device: None = None
+
+    encoder = StoredEncoder(OfPlugin(), tmp_path)
+    assert torch.equal(encoder.encode(TEXTS[:3]), rounded(HashingEncoder(32).encode(TEXTS[:3])))
+
+
 def test_order_and_repeats_in_a_batch(tmp_path):
     fill(tmp_path, TEXTS[:5])
     encoder = StoredEncoder(Counting(), tmp_path)

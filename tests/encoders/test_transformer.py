@@ -118,6 +118,17 @@ def test_mixed_lengths_in_one_call_give_what_each_text_gives_alone(model, layer,
     assert torch.equal(encoder.encode(TEXTS[::-1]).flip(0), vectors)
 
 
+def test_no_texts_have_the_width_of_others_where_a_model_projects_its_states(tmp_path):
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "ffn_dim": 40}
+    config = AutoConfig.for_model("opt", vocab_size=800, word_embed_proj_dim=16, **sizes)
+    AutoModel.from_config(config).save_pretrained(tmp_path)
+    _byte_level(GPT2Tokenizer, ["<|endoftext|>"]).save_pretrained(tmp_path)
+    encoder = TransformerEncoder(str(tmp_path))
+    none = encoder.encode([])
+    assert none.shape == (0, 16)
+    assert torch.cat([none, encoder.encode(TEXTS)]).shape == (len(TEXTS), 16)
+
+
 def test_a_text_of_one_token_is_a_mean_of_its_own_and_a_text_of_none_is_refused(model):
     encoder = TransformerEncoder(str(model))
     if model.name == "gpt2":  # its tokenizer adds nothing
