@@ -1,4 +1,4 @@
-"""Word vectors: means of them by hand, files in the formats in use, training by hand and against numpy."""
+"""Word vectors: means of them by hand, files in the formats in use."""
 
 import gzip
 import shutil
@@ -6,21 +6,11 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given
-from hypothesis import strategies as st
-from scipy.sparse import csr_array
 
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.registry import ENCODERS
-from dana.encoders import words as words_module
-from dana.encoders.words import (
-    WordsEncoder,
-    WordVectors,
-    count_pairs,
-    positive_information,
-    read_word_vectors,
-)
-from dana.models.ngram.vocabulary import MARKS, Vocabulary
+from dana.encoders.words import WordsEncoder, read_word_vectors
+from dana.models.ngram.vocabulary import split_words
 from dana.selectors.checks import OTHER, TARGET, check_encoder
 
 
@@ -29,6 +19,14 @@ def path(tmp_path):
     path = tmp_path / "vectors.txt"
     path.write_text("the 1 0\nCourt 0 1\ndenied 3 4\ncourt 9 9\n, 5 5", encoding="utf-8")
     return path
+
+
+def write_vectors(path, texts):
+    """Write a random vector for each word of texts."""
+    words = sorted({word for text in texts for word in split_words(text)})
+    numbers = np.random.default_rng(0).standard_normal((len(words), 20))
+    rows = [f"{word} {' '.join(map(str, row))}" for word, row in zip(words, numbers, strict=True)]
+    path.write_text("\n".join(rows), encoding="utf-8")
 
 
 def test_a_vector_is_the_mean_of_those_of_known_words(path):
@@ -41,17 +39,13 @@ def test_a_vector_is_the_mean_of_those_of_known_words(path):
 
 
 def test_the_batch_changes_no_bit_and_every_check_passes(tmp_path, repository_texts):
-    words_module.train_word_vectors(repository_texts, 40, min_count=3).save(
-        tmp_path / "repository.txt"
-    )
+    write_vectors(tmp_path / "repository.txt", repository_texts)
     encoder = ENCODERS.create(f"words:{tmp_path}/repository.txt")
     together = encoder.encode(repository_texts)
     assert together.any(1).all()
     assert torch.equal(torch.cat([encoder.encode([text]) for text in repository_texts]), together)
     assert torch.equal(encoder.encode(repository_texts[::-1]).flip(0), together)
-    words_module.train_word_vectors([" ".join(texts) for texts in (TARGET, OTHER)] * 5, 4).save(
-        tmp_path / "topics.txt"
-    )
+    write_vectors(tmp_path / "topics.txt", [*TARGET, *OTHER])
     results = check_encoder(f"words:{tmp_path}/topics.txt")
     assert [str(result) for result in results if not result.passed or result.detail] == []
 
@@ -121,69 +115,3 @@ def test_what_is_no_file_of_vectors_is_refused_by_line(path, content, problem):
     path.write_text(content, encoding="latin-1")
     with pytest.raises(DataError, match=rf"vectors\.txt{problem}"):
         read_word_vectors(path)
-
-
-@example(torch.randn(400, generator=torch.Generator().manual_seed(0)).tolist())
-@given(
-    st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=2, max_size=12)
-)
-def test_what_is_written_is_read_back_to_the_bit(tmp_path_factory, numbers):
-    path = tmp_path_factory.mktemp("vectors") / "vectors.txt"
-    word_vectors = WordVectors(
-        ("the", "über"), torch.tensor(numbers[: len(numbers) // 2 * 2]).reshape(2, -1)
-    )
-    word_vectors.save(path)
-    copy = read_word_vectors(path)
-    assert copy.words == word_vectors.words
-    assert torch.equal(copy.vectors, word_vectors.vectors)
-
-
-TEXTS = ["a b rare a", "b a", "b"]  # by frequency: a and b, three times each
-
-
-def test_pairs_by_hand():
-    vocabulary = Vocabulary.of_texts(TEXTS, 2)
-    assert vocabulary.words[len(MARKS) :] == ("a", "b")
-    # Window 2: a-b next to each other twice (2 each), b-a two apart once (1); the rare word keeps
-    # its place.
-    assert count_pairs(TEXTS, vocabulary, 2).toarray().tolist() == [[0, 5], [5, 0]]
-    assert count_pairs(TEXTS, vocabulary, 3).toarray().tolist() == [[2, 8], [8, 0]]
-
-
-def test_pairs_do_not_depend_on_how_many_texts_are_counted_at_once(monkeypatch, repository_texts):
-    vocabulary = Vocabulary.of_texts(repository_texts, 3)
-    at_once = count_pairs(repository_texts, vocabulary, 4)
-    monkeypatch.setattr(words_module, "TEXTS_AT_ONCE", 7)
-    assert (count_pairs(repository_texts, vocabulary, 4) != at_once).nnz == 0
-
-
-def test_positive_information_by_hand():
-    information = positive_information(
-        csr_array(np.array([[0.0, 4, 1], [4, 0, 4], [1, 4, 0]]))
-    ).toarray()
-    a, b = 5**0.75 / (2 * 5**0.75 + 8**0.75), 8**0.75 / (2 * 5**0.75 + 8**0.75)
-    with_b, with_a = np.log(4 / 18 / (5 / 18 * b)), np.log(4 / 18 / (8 / 18 * a))
-    assert np.log(1 / 18 / (5 / 18 * a)) < 0, (
-        "the first and the last meet less often than by chance"
-    )
-    np.testing.assert_allclose(information, [[0, with_b, 0], [with_a, 0, with_a], [0, with_b, 0]])
-
-
-def test_vectors_are_the_leading_singular_ones_times_the_root_and_the_same_bits_again(
-    repository_texts,
-):
-    once, again = (words_module.train_word_vectors(repository_texts, 12, 4, 5) for _ in range(2))
-    assert torch.equal(once.vectors, again.vectors)
-    assert once.words == again.words
-    vocabulary = Vocabulary.of_texts(repository_texts, 5)
-    information = positive_information(count_pairs(repository_texts, vocabulary, 4)).toarray()
-    directions, values, _ = np.linalg.svd(information)
-    exact, vectors = directions[:, :12] * np.sqrt(values[:12]), once.vectors.double().numpy()
-    np.testing.assert_allclose(vectors, exact * np.sign((vectors * exact).sum(0)), atol=1e-5)
-
-
-def test_bad_numbers_are_refused_by_name():
-    with pytest.raises(ConfigError, match="window=0: must be at least 1"):
-        words_module.train_word_vectors(TEXTS, window=0)
-    with pytest.raises(DataError, match="dims=2: must be below 2"):
-        words_module.train_word_vectors(TEXTS, dims=2, min_count=2)

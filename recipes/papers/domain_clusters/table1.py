@@ -27,6 +27,7 @@ from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.feature_extraction.text import CountVectorizer
 from threadpoolctl import threadpool_limits
 from torch import Tensor
+from word_vectors import save_word_vectors, train_word_vectors
 
 from dana.core.artifacts import Draft, fingerprint, make, write_text
 from dana.core.errors import DataError
@@ -34,7 +35,6 @@ from dana.core.files import slug
 from dana.core.rng import derive_seed, generator
 from dana.encoders.base import encoder_identity
 from dana.encoders.cache import create_encoder
-from dana.encoders.words import train_word_vectors
 from dana.studies.clusters.description import WORD
 from dana.studies.clusters.domains import contingency, domain_purity
 from dana.studies.clusters.model import fit_clusters
@@ -178,7 +178,7 @@ def encoder_spec(method: str, texts: Sequence[str], folder: Path) -> str:
         return method
     path = folder / "words.txt"
     if not path.is_file():
-        train_word_vectors(texts, DIMS).save(path)
+        save_word_vectors(train_word_vectors(texts, DIMS), path)
     return f"words:{path}"
 
 
