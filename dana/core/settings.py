@@ -6,14 +6,11 @@ field is its help, for ``--help`` and the reference page. YAML, flags and keywor
 through :func:`load` or the class itself, so that a wrong value gives the same message everywhere.
 """
 
-import ast
 import dataclasses
 import functools
-import inspect
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
-from itertools import pairwise
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -56,7 +53,7 @@ Positive = Annotated[Float, Field(gt=0)]
 Share = Annotated[Float, Field(gt=0, le=1)]
 Rate = Annotated[Float, Field(ge=0, lt=1)]
 
-CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False)
+CONFIG = ConfigDict(extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 UNIONS = (UnionType, Union)
 KINDS = {
     int: "a whole number",
@@ -271,30 +268,23 @@ def setting_of(cls: type, name: str) -> Setting:
     own = {item.name: item for item in dataclasses.fields(cls)}
     if name not in own:  # a further section
         return Setting(hint, "", None)
-    texts = [help_texts(model).get(name, "") for model in cls.__mro__[:-1]]
-    help_text = next(filter(None, texts), "")  # a subclass may change only the default
     default = own[name].default
     factory = own[name].default_factory
     if factory is not dataclasses.MISSING:
         default = factory()
-    return Setting(hint, help_text, default)
+    return Setting(hint, _help_of(cls, name), default)
 
 
-@functools.cache
-def help_texts(model: type) -> dict[str, str]:
-    """Read the strings below the fields of a class, in one line each.
+def _help_of(cls: type, name: str) -> str:
+    """Return the string below a field in one line.
 
-    pydantic can read them, too, but does so when the class is made, which doubles the time that a
-    command needs for its settings.
+    It is that of the nearest class with one: a subclass may change only the default.
     """
-    tree = ast.parse(inspect.cleandoc(inspect.getsource(model)))
-    body = cast(ast.ClassDef, tree.body[0]).body
-    texts = {}
-    for item, below in pairwise(body):
-        if isinstance(item, ast.AnnAssign) and isinstance(below, ast.Expr):
-            text = " ".join(ast.literal_eval(below.value).split())
-            texts[cast(ast.Name, item.target).id] = text.rstrip(".")
-    return texts
+    for model in cls.__mro__:
+        fields = getattr(model, "__pydantic_fields__", {})
+        if name in fields and fields[name].description:
+            return " ".join(fields[name].description.split()).rstrip(".")
+    return ""
 
 
 def find_setting(cls: type, key: str) -> Setting:
