@@ -118,7 +118,6 @@ def read_documents(
     tally: Tally,
     processes: int = 1,
     inputs: Inputs | None = None,
-    folder: Path | None = None,
 ) -> Iterator[Document]:
     """Stream the documents of all sources.
 
@@ -133,8 +132,6 @@ def read_documents(
         tally: Updated while the documents are read.
         processes: Number of processes that read and parse; it does not change the documents.
         inputs: Fields of the records and layout of plain text.
-        folder: Folder for digests of texts and names that exceed the memory: see
-            :class:`dana.corpus.digests.DigestStore`.
 
     Raises:
         ConfigError: If `on_bad_record` is neither.
@@ -145,7 +142,7 @@ def read_documents(
     layouts: Counter[tuple[str, str]] = Counter()
     undecodable: Counter[str] = Counter()  # records with U+FFFD, by file
     items = iter(parse_sources(sources, processes, inputs or Inputs()))
-    with closing(DuplicateFilter(folder)) as distinct:
+    with closing(DuplicateFilter()) as distinct:
         for item in items:
             tally.record_count += 1
             record = item.record

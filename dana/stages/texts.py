@@ -72,9 +72,7 @@ def pool_stage(
     def write(draft: Draft) -> None:
         tally = Tally()
         cut = [file for source in files if not is_hub(source) for file in expand(source)]
-        read = read_documents(
-            files, on_bad_record, tally, reading_processes(cut), inputs, draft.path
-        )
+        read = read_documents(files, on_bad_record, tally, reading_processes(cut), inputs)
         documents = monitor(read, what="reading", unit="documents")
         write_parts(
             document_tables(cleaner.filter_pool(documents, tally, draft)), draft.path, DOCUMENTS

@@ -23,8 +23,8 @@ from tests.corpus.files import write_rows
 
 @pytest.fixture
 def tight(monkeypatch):
-    """Three digests in memory, all others in SQLite."""
-    monkeypatch.setattr(digests, "IN_MEMORY", 3)
+    """A page of digests in memory, all others in a file."""
+    monkeypatch.setattr(digests, "OPEN", digests.OPEN.replace("-65536", "1"))
 
 
 def _digest(number):
@@ -33,9 +33,9 @@ def _digest(number):
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=150))
-def test_it_is_a_dictionary(tight, tmp_path, calls):
+def test_it_is_a_dictionary(tight, calls):
     values = {}
-    with closing(DigestStore(tmp_path)) as digest_store:
+    with closing(DigestStore()) as digest_store:
         for row, (adds, number) in enumerate(calls):
             if adds:
                 value = row.to_bytes(8, "big")
@@ -44,7 +44,6 @@ def test_it_is_a_dictionary(tight, tmp_path, calls):
             elif number in values:
                 digest_store.remove(_digest(number))
                 del values[number]
-    assert list(tmp_path.iterdir()) == []
 
 
 def _admitted_by_sets(document, texts, names):
@@ -79,7 +78,7 @@ def test_documents_are_those_of_sets_in_memory(tight, tmp_path, records):
     def read(on_bad_record):
         tally = Tally()
         try:
-            return list(read_documents([pool], on_bad_record, tally, folder=tmp_path)), tally
+            return list(read_documents([pool], on_bad_record, tally)), tally
         except DataError as error:
             return str(error)
 
@@ -104,9 +103,7 @@ def _pool(path, count):
 
 KILLED = """
 import os, signal, sys
-from dana.corpus import digests
 from dana.stages import texts as reading
-digests.IN_MEMORY = 100
 read = reading.read_documents
 def dying(*arguments):
     for number, document in enumerate(read(*arguments)):
@@ -118,17 +115,14 @@ reading.pool_stage([sys.argv[1]], reading.Path(sys.argv[2]))
 """
 
 
-def test_killed_in_the_middle_nothing_but_the_draft_is_left_and_a_rerun_gives_the_bytes(
-    monkeypatch, tmp_path
-):
+def test_killed_in_the_middle_nothing_but_the_draft_is_left_and_a_rerun_gives_the_bytes(tmp_path):
     source = _pool(tmp_path / "pool.jsonl", 4000)
     complete = pool_stage([source], tmp_path / "complete" / "pool")
     run = tmp_path / "run"
     process = subprocess.run([sys.executable, "-c", KILLED, source, str(run / "pool")], check=False)
     assert process.returncode == -signal.SIGKILL
     left = {path.name[:9] for path in run.rglob("*") if path.is_file()}
-    assert left <= {"part-00000.parquet"[:9], ".digests-", ".pool.lock"[:9]}
-    monkeypatch.setattr(digests, "IN_MEMORY", 100)
+    assert left <= {"part-00000.parquet"[:9], ".pool.lock"[:9]}
     pool = pool_stage([source], run / "pool")
     assert [path.name for path in run.iterdir()] == ["pool"]
     assert part_files(pool.path)[0].read_bytes() == part_files(complete.path)[0].read_bytes()
@@ -136,8 +130,6 @@ def test_killed_in_the_middle_nothing_but_the_draft_is_left_and_a_rerun_gives_th
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(monkeypatch, tmp_path):
-    monkeypatch.setattr(digests, "IN_MEMORY", 100)
-
     monkeypatch.setattr(digests, "OPEN", f"PRAGMA max_page_count = 2; {digests.OPEN}")
     with pytest.raises(ArtifactError, match="pool: cannot be written: No space left on device"):
         pool_stage([_pool(tmp_path / "pool.jsonl", 400)], tmp_path / "run" / "pool")

@@ -359,7 +359,7 @@ class _Parts:
             for reason, key in (("empty", "blank"), ("foreign", "foreign")):
                 if record[key]:
                     tally.drop_counts[reason] += record[key]
-        with closing(DigestStore(draft.path)) as names:
+        with closing(DigestStore()) as names:
             for document in iterate_documents(draft.path):
                 if names.add(text_digest(document.doc_id)) is not None:
                     raise DataError(
