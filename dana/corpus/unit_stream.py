@@ -4,11 +4,9 @@ Units have stable keys.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from heapq import heappush, heappushpop
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +15,6 @@ from dana.core.files import text_key
 from dana.core.rng import UNIT_STRIDE, document_key, hash_uniform, unit_keys_of
 from dana.core.schemas import Document, iterate_documents
 from dana.corpus.units import Span, Splitter
-
-# Rank; document id and position; source, start, end, key and text of a unit that may be drawn.
-_Candidate = tuple[float, tuple[str, int], tuple[str, int, int, int, str]]
 
 
 @dataclass(frozen=True)
@@ -207,26 +202,28 @@ def draw(
     """
     runs = runs or {}
     limits = _candidate_limits(requests, runs)
-    heaps: dict[str, list[Any]] = {name: [] for name in requests}
+    candidates = {name: _Lowest(limits[name]) for name in requests}
     for batch in stream:
         for name, (seed, _) in requests.items():
             keys = _run_keys(batch, runs[name]) if name in runs else batch.keys
-            _keep_lowest(heaps[name], limits[name], hash_uniform(seed, keys), batch)
+            candidates[name].add(batch, hash_uniform(seed, keys))
     sizes = {name: size for name, (_, size) in requests.items() if name not in runs}
-    available = max((len(heaps[name]) for name in sizes), default=0)
+    lowest = {name: sample.cut() for name, sample in candidates.items()}
+    available = max((len(lowest[name][0]) for name in sizes), default=0)
     if available < sum(sizes.values()):
         sizes = _fair_shares(sizes, available)
     earlier_units: set[tuple[str, int]] = set()
     samples = {}
     for name, (_, size) in requests.items():
-        candidates = sorted((-rank, unit, content) for rank, unit, content in heaps[name])
+        units, ranks = lowest[name]
         if name in runs:
-            chosen = _whole_runs(candidates, size)
+            chosen = np.arange(_end_of_runs(ranks, size))
         else:
-            free = [candidate for candidate in candidates if candidate[1] not in earlier_units]
-            chosen = free[: sizes[name]]
-            earlier_units.update(unit for _, unit, _ in chosen)
-        samples[name] = _units_from(chosen)
+            free = [row for row, unit in enumerate(units.ids) if unit not in earlier_units]
+            chosen = np.array(free[: sizes[name]], dtype=np.int64)
+        samples[name] = _without_documents(units, chosen)
+        if name not in runs:
+            earlier_units.update(samples[name].ids)
     return samples
 
 
@@ -249,15 +246,14 @@ def _candidate_limits(
     return limits
 
 
-def _whole_runs(candidates: list[_Candidate], size: int) -> list[_Candidate]:
-    """Return the candidates without those of the last run if there are more than `size`.
+def _end_of_runs(ranks: np.ndarray, size: int) -> int:
+    """Return how many of the units with sorted ranks are of whole runs, and at most `size`.
 
     The units of a run have one rank, and the last run may be cut.
     """
-    if len(candidates) <= size:
-        return candidates
-    bound, _, _ = candidates[size]
-    return [candidate for candidate in candidates if candidate[0] < bound]
+    if len(ranks) <= size:
+        return len(ranks)
+    return int(np.searchsorted(ranks, ranks[size]))
 
 
 def _fair_shares(sizes: Mapping[str, int], available: int) -> dict[str, int]:
@@ -272,30 +268,12 @@ def _fair_shares(sizes: Mapping[str, int], available: int) -> dict[str, int]:
     return shares
 
 
-def _units_from(candidates: Sequence[_Candidate]) -> Units:
-    """Return the units of candidates, each with a document of its own, without text."""
+def _without_documents(units: Units, rows: np.ndarray) -> Units:
+    """Select units, each with a document of its own, without text."""
     documents = []
-    numbers = []
-    starts = []
-    ends = []
-    texts = []
-    keys = []
-    for _, (doc_id, number), (source, start, end, key, text) in candidates:
-        documents.append(Document(doc_id, source, ""))
-        numbers.append(number)
-        starts.append(start)
-        ends.append(end)
-        texts.append(text)
-        keys.append(key)
-    return Units(
-        documents=documents,
-        owners=np.arange(len(candidates)),
-        numbers=np.array(numbers, dtype=np.int32),
-        starts=np.array(starts, dtype=np.int64),
-        ends=np.array(ends, dtype=np.int64),
-        texts=texts,
-        keys=np.array(keys, dtype=np.uint64),
-    )
+    for row in rows.tolist():
+        documents.append(Document(units.doc_ids[row], units.sources[row], ""))
+    return replace(units.rows(rows), documents=documents, owners=np.arange(rows.size))
 
 
 def _run_keys(units: Units, length: int) -> np.ndarray:
@@ -306,25 +284,35 @@ def _run_keys(units: Units, length: int) -> np.ndarray:
         return np.where(nameless[units.owners], units.keys, units.keys - back)
 
 
-def _keep_lowest(heap: list[Any], size: int, ranks: np.ndarray, batch: Units) -> None:
-    """Push a batch into a heap of the `size` units with the lowest ranks.
+class _Lowest:
+    """The units of a stream with the lowest ranks."""
 
-    Ranks in the heap are negative, because heapq keeps the highest.
-    """
-    if size == 0:
-        return
-    bound = -heap[0][0] if len(heap) == size else 1.0
-    for row in np.flatnonzero(ranks < bound).tolist():
-        unit = (batch.doc_ids[row], int(batch.numbers[row]))
-        content = (
-            batch.sources[row],
-            int(batch.starts[row]),
-            int(batch.ends[row]),
-            int(batch.keys[row]),
-            batch.texts[row],
-        )
-        item = (-float(ranks[row]), unit, content)
-        if len(heap) < size:
-            heappush(heap, item)
-        else:
-            heappushpop(heap, item)
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._bound = 1.0 if size else 0.0  # above all ranks that may be among them
+        self._units = [Units.of_texts([])]
+        self._ranks = [np.empty(0)]
+        self._count = 0
+
+    def add(self, batch: Units, ranks: np.ndarray) -> None:
+        """Add a batch, and leave out what is too high when twice as many as needed are held."""
+        rows = np.flatnonzero(ranks < self._bound)
+        self._units.append(_without_documents(batch, rows))
+        self._ranks.append(ranks[rows])
+        self._count += rows.size
+        if self._count > 2 * self._size:
+            self.cut()
+
+    def cut(self) -> tuple[Units, np.ndarray]:
+        """Leave out all but the lowest; return these and their ranks, sorted by rank and id."""
+        units = Units.join(self._units)
+        ranks = np.concatenate(self._ranks)
+        keys = list(zip(ranks.tolist(), units.ids, strict=True))
+        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+        lowest = order[: self._size]
+        self._units = [_without_documents(units, lowest)]
+        self._ranks = [ranks[lowest]]
+        self._count = lowest.size
+        if self._size and lowest.size == self._size:
+            self._bound = float(ranks[lowest[-1]])
+        return self._units[0], self._ranks[0]
