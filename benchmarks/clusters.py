@@ -66,7 +66,6 @@ def fill(store: Path, units: int) -> None:
     encoder = StoredEncoder(Clouds(), store)
     for first in range(0, units, BATCH):
         encoder.encode(sentences(first, min(first + BATCH, units)))
-    encoder.close()
     FILLING = False
 
 

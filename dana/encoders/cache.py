@@ -3,9 +3,9 @@
 ``FOLDER/<fingerprint of encoder and rounding>/`` holds ``meta.json``, which names the encoder, and
 one SQLite file a process, to which only that process adds, with a table of keys (digests of texts),
 rows (packed vectors) and checks (CRC-32 of key and row). All files that are there when the cache is
-opened are read; a text that two processes encode at the same time is stored by both. New rows wait
-in memory and are written every :data:`FLUSH` rows and at the end; a killed process loses at most
-those. A file or a row that is damaged counts as missing.
+opened are read; a text that two processes encode at the same time is stored by both. New rows are
+written at the end of each call; a killed process loses at most those of one. A file or a row that
+is damaged counts as missing.
 
 Vectors are rounded before they are returned, so a text has the same bits whether it was encoded or
 read. They are stored without geometry, which is fitted later on each pool.
@@ -14,7 +14,6 @@ read. They are stored without geometry, which is fitted later on each pool.
 import os
 import sqlite3
 import threading
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,18 +47,13 @@ PRAGMA synchronous = OFF;  -- a kill is safe, and the checks find what a power c
 CREATE TABLE IF NOT EXISTS vectors \
 (key BLOB PRIMARY KEY, vector BLOB NOT NULL, crc INTEGER NOT NULL);
 """
-FLUSH = 1 << 16  # rows that wait in memory
 KEYS_AT_ONCE = 500  # of a query
 PATIENCE = 60.0  # seconds to wait for a process that is writing a file
-
-_OPEN: "weakref.WeakSet[VectorFolder]" = weakref.WeakSet()
 
 
 @dataclass(frozen=True)
 class StoredEncoder:
     """An encoder behind a cache, which encodes only missing texts.
-
-    New rows are written when it is closed.
 
     Attributes:
         encoder: The encoder.
@@ -82,10 +76,7 @@ class StoredEncoder:
     def vectors(self) -> "VectorFolder":
         """This encoder's part of the cache."""
         meta = {"encoder": encoder_identity(self.encoder), "dtype": self.dtype}
-        vectors = VectorFolder(Path(self.folder or "") / fingerprint(self.identity()), meta)
-        weakref.finalize(self, _flush_last, vectors)  # also when the interpreter ends
-        _OPEN.add(vectors)
-        return vectors
+        return VectorFolder(Path(self.folder or "") / fingerprint(self.identity()), meta)
 
     @cached_property
     def _device(self) -> "torch.device":
@@ -119,10 +110,6 @@ class StoredEncoder:
             stored |= new
         joined = np.frombuffer(b"".join([stored[key] for key in keys]), dtype=np.uint8)
         return unpack_vectors(joined.reshape(len(keys), -1), self.dtype).to(self._device)
-
-    def close(self) -> None:
-        """Write the rows that are in memory only; encoding may continue."""
-        self.vectors.flush()
 
 
 def create_encoder(spec: str, store: str | None = None, dtype: str = "float16") -> Encoder:
@@ -182,28 +169,8 @@ def unpack_vectors(rows: np.ndarray, dtype: str) -> "Tensor":
     return torch.from_numpy(rows[:, :-SCALE].view(np.int8) * scales)
 
 
-def flush_all() -> None:
-    """Write the rows that all caches of this process hold in memory only.
-
-    Do so before what depends on them is committed.
-    """
-    for vectors in list(_OPEN):
-        vectors.flush()
-
-
-def _flush_last(vectors: "VectorFolder") -> None:
-    """Write the rows in memory when the encoder is garbage collected.
-
-    A failure is a warning, as this is a cache.
-    """
-    try:
-        vectors.flush()
-    except ArtifactError as error:
-        log.warning("%s; the last texts will be encoded again", error)
-
-
 class VectorFolder:
-    """The packed vectors of one encoder: a SQLite file a process, and rows that wait in memory.
+    """The packed vectors of one encoder: a SQLite file a process.
 
     Args:
         folder: Folder, made when rows are added.
@@ -213,8 +180,7 @@ class VectorFolder:
     def __init__(self, folder: Path, meta: Mapping[str, Any]) -> None:
         self.folder = folder
         self._meta = dict(meta)
-        self._waiting: dict[bytes, bytes] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         self._own = folder / f"vectors-{os.getpid()}-{uuid4().hex[:12]}.sqlite"
         self._databases: dict[Path, sqlite3.Connection] = {}
         self._warned: set[Path] = set()
@@ -225,9 +191,9 @@ class VectorFolder:
                 self._warn(path, str(error))
 
     def find(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Look up keys, in memory first, then in every file; return the rows that are stored."""
+        """Look up keys in every file; return the rows that are stored."""
+        rows: dict[bytes, bytes] = {}
         with self._lock:
-            rows = {key: self._waiting[key] for key in keys if key in self._waiting}
             for path in list(self._databases):
                 missing = [key for key in dict.fromkeys(keys) if key not in rows]
                 for first in range(0, len(missing), KEYS_AT_ONCE):
@@ -252,33 +218,23 @@ class VectorFolder:
         return good
 
     def add(self, rows: Mapping[bytes, bytes]) -> None:
-        """Store packed rows under the keys of their texts."""
-        with self._lock:
-            self._waiting.update(rows)
-            if len(self._waiting) >= FLUSH:
-                self.flush()
-
-    def flush(self) -> None:
-        """Write the rows in memory to this process's file.
+        """Write packed rows under the keys of their texts to this process's file.
 
         Raises:
             ArtifactError: If the folder cannot be written to.
         """
+        self.make_folder()
+        records = [(key, row, checksum(key, row)) for key, row in rows.items()]
         with self._lock:
-            if not self._waiting:
-                return
-            self.make_folder()
-            rows = [(key, row, checksum(key, row)) for key, row in self._waiting.items()]
             try:
                 # The file is new, could not be read, or was removed with the cache.
                 if self._own not in self._databases or not self._own.is_file():
                     self._databases[self._own] = _connect(self._own)
                     self._databases[self._own].executescript(TABLE)
                 with self._databases[self._own] as database:
-                    database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", rows)
+                    database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", records)
             except sqlite3.Error as error:
                 raise self._write_error(str(error)) from error
-            self._waiting.clear()
 
     def make_folder(self) -> None:
         """Make the folder with its ``meta.json``.

@@ -38,13 +38,11 @@ from dana.core.schemas import DOCUMENTS, Document, documents_of, name_damage, pa
 from dana.core.workers import prefetch
 from dana.corpus.unit_stream import Units, draw, split_documents
 from dana.corpus.units import WholeDocuments
-from dana.encoders.cache import flush_all
 from dana.scoring.inputs import PoolText
 from dana.scoring.settings import Selection
 
 log = get_logger(__name__)
 
-FLUSH_SECONDS = 5.0  # the most seconds of encoding, beside those of one shard, that a kill loses
 AHEAD = 2  # shards read and cut ahead of scoring
 SECONDS = b"dana.seconds"  # in the metadata of a shard: the time that scoring it took
 
@@ -289,7 +287,6 @@ class ShardedTable(ABC):
         if done:
             log.info("shards    %d of %d are already scored", done, len(shards))
         seconds = 0.0
-        flushed_at = 0.0
         count = 0
         total = self._estimate_units(missing)
         with progress(what="scoring", unit="units", total=total) as bar, report_ticks(bar):
@@ -302,9 +299,6 @@ class ShardedTable(ABC):
                     bar.update(count - bar.n)  # the encoder has ticked some of them
                 shard_seconds = time.monotonic() - start
                 seconds += shard_seconds
-                if seconds - flushed_at > FLUSH_SECONDS:
-                    flush_all()
-                    flushed_at = seconds
                 folder.write(shard.number, pa.concat_tables(tables).combine_chunks(), shard_seconds)
             bar.total = count
         return seconds

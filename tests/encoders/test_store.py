@@ -1,7 +1,6 @@
 """Cache of embeddings: encodes only unknown texts, returns equal bits, survives kills and flipped bits."""
 
 import logging
-import os
 import shutil
 import signal
 import sqlite3
@@ -15,9 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dana.encoders.cache as cache
-from dana.core.errors import ArtifactError, ConfigError, DataError, Preemption
-from dana.core.launch import stop_on_signal
+from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.encoders.base import encoder_identity
 from dana.encoders.cache import (
     PATTERN,
@@ -46,12 +43,6 @@ class Counting:
         return HashingEncoder(32).encode(texts)
 
 
-@pytest.fixture
-def small(monkeypatch):
-    """Rows are written 16 at a time, so that few texts do what many would."""
-    monkeypatch.setattr(cache, "FLUSH", 16)
-
-
 def row_count(folder):
     """Number of rows in all files of a cache."""
     counts = []
@@ -65,27 +56,25 @@ def rounded(exact, dtype="float16"):
     return unpack_vectors(pack_vectors(exact, dtype), dtype)
 
 
-def assert_stored(folder, texts, waiting=0):
-    """All texts but some that may have waited in memory have the encoder's vectors, rounded, without encoding."""
+def assert_stored(folder, texts):
+    """All texts have the encoder's vectors, rounded, without encoding."""
     encoder = StoredEncoder(Counting(), folder)
     assert torch.equal(encoder.encode(texts), rounded(HashingEncoder(32).encode(texts)))
-    assert len(encoder.encoder.texts) <= waiting
+    assert encoder.encoder.texts == []
 
 
 def fill(folder, texts=TEXTS, dtype="float16", batch=10):
     encoder = StoredEncoder(Counting(), folder, dtype)
     for start in range(0, len(texts), batch):
         encoder.encode(texts[start : start + batch])
-    encoder.close()
     return encoder
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_second_pass_encodes_nothing_and_gives_the_same_bits(tmp_path, small, dtype):
+def test_a_second_pass_encodes_nothing_and_gives_the_same_bits(tmp_path, dtype):
     first, second = (StoredEncoder(Counting(), tmp_path, dtype) for _ in range(2))
     vectors = first.encode(TEXTS)
     assert torch.equal(first.encode(TEXTS), vectors)
-    first.close()
     assert torch.equal(second.encode(TEXTS), vectors)
     assert (first.encoder.texts, second.encoder.texts) == (TEXTS, [])
     assert torch.equal(vectors, rounded(HashingEncoder(32).encode(TEXTS), dtype))
@@ -118,7 +107,6 @@ def test_encoders_and_dtypes_do_not_share_rows_and_places_do_not_count(tmp_path)
         fill(tmp_path / "a", dtype=dtype)
     other = StoredEncoder(HashingEncoder(16), tmp_path / "a")
     assert other.encode(TEXTS).shape == (200, 16)
-    other.close()
     assert len(list((tmp_path / "a").iterdir())) == 3
     for folder in (tmp_path / "a", tmp_path / "b", None):
         identity = StoredEncoder(HashingEncoder(32), folder, "float16").identity()
@@ -163,11 +151,10 @@ def test_what_cannot_be_kept_is_refused(dtype, value):
         StoredEncoder(HashingEncoder(), "nowhere", "float8")
 
 
-def test_a_process_has_one_file_and_all_files_are_read(tmp_path, small):
+def test_a_process_has_one_file_and_all_files_are_read(tmp_path):
     first = fill(tmp_path, TEXTS[:100])
     second = StoredEncoder(Counting(), tmp_path)
     second.encode(TEXTS)
-    second.close()
     assert first.encoder.texts + second.encoder.texts == TEXTS
     (folder,) = tmp_path.iterdir()
     assert len(list(folder.glob(PATTERN))) == 2
@@ -175,11 +162,10 @@ def test_a_process_has_one_file_and_all_files_are_read(tmp_path, small):
     assert_stored(tmp_path, TEXTS)
 
 
-def test_a_cache_may_be_removed_while_it_is_used(tmp_path, small):
+def test_a_cache_may_be_removed_while_it_is_used(tmp_path):
     encoder = fill(tmp_path, TEXTS[:100])
     shutil.rmtree(tmp_path)
     encoder.encode(TEXTS)
-    encoder.close()
     assert_stored(tmp_path, TEXTS[100:])
 
 
@@ -216,7 +202,6 @@ def test_damage_is_warned_of_and_encoded_again(tmp_path, damage, lost, caplog):
     assert torch.equal(vectors, rounded(HashingEncoder(32).encode(TEXTS)))
     assert len(encoder.encoder.texts) == lost
     assert [str(path) in record.message for record in caplog.records] == [True]
-    encoder.close()
     assert_stored(tmp_path, TEXTS)
 
 
@@ -227,7 +212,6 @@ def test_no_flipped_byte_of_a_file_gives_a_wrong_vector(tmp_path):
     ]
     folder = VectorFolder(tmp_path, {})
     folder.add(vectors)
-    folder.flush()
     (path,) = tmp_path.glob(PATTERN)
     content = path.read_bytes()
     used = [position for position, byte in enumerate(content) if byte]
@@ -246,7 +230,6 @@ import sys
 import dana.encoders.cache as cache
 from dana.encoders.hashing import HashingEncoder
 
-cache.FLUSH = 16
 encoder = cache.StoredEncoder(HashingEncoder(32), sys.argv[1])
 for start in range(int(sys.argv[2]), int(sys.argv[3]), 8):
     encoder.encode([f"sentence number {number} of the pool" for number in range(start, start + 8)])
@@ -269,7 +252,7 @@ def test_a_killed_process_leaves_a_valid_store(tmp_path):
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    assert_stored(tmp_path, TEXTS[:168], waiting=16)
+    assert_stored(tmp_path, TEXTS[:168])
 
 
 def test_two_processes_append_at_once(tmp_path):
@@ -282,34 +265,9 @@ def test_two_processes_append_at_once(tmp_path):
     assert_stored(tmp_path, TEXTS)
 
 
-def test_what_waits_is_written_when_the_encoder_is_let_go_or_warned_of(tmp_path, heard):
-    encoder = StoredEncoder(Counting(), tmp_path / "store")
-    encoder.encode(TEXTS)
-    assert list(tmp_path.rglob(PATTERN)) == []
-    del encoder
-    assert_stored(tmp_path / "store", TEXTS)
-    encoder = StoredEncoder(Counting(), tmp_path / "file")
-    encoder.encode(TEXTS)
-    shutil.rmtree(tmp_path / "file")
-    (tmp_path / "file").write_text("in the way")
-    del encoder
-    assert "the last texts will be encoded again" in heard.text
-
-
 def test_a_place_that_cannot_hold_a_store_is_named(tmp_path):
     (tmp_path / "file").write_text("x")
     encoder = StoredEncoder(Counting(), tmp_path / "file")
     with pytest.raises(ArtifactError, match="Not a directory"):
         encoder.encode(["x"])
     assert encoder.encoder.texts == []
-
-
-def test_a_signal_while_the_last_rows_are_written_stops_the_command(tmp_path, monkeypatch):
-    monkeypatch.setattr(VectorFolder, "flush", lambda vectors: os.kill(os.getpid(), signal.SIGTERM))
-
-    def encode():
-        assert StoredEncoder(Counting(), tmp_path).vectors
-        time.sleep(10)
-
-    with pytest.raises(Preemption), stop_on_signal():
-        encode()

@@ -22,7 +22,7 @@ from dana.corpus.text import distinct_rows
 from dana.corpus.unit_stream import draw, split_documents
 from dana.corpus.units import parse_units
 from dana.encoders.base import encode
-from dana.encoders.cache import StoredEncoder, create_encoder
+from dana.encoders.cache import create_encoder
 
 BATCH = 1024  # sentences between two writes to the cache
 
@@ -157,8 +157,6 @@ def embed(texts: Sequence[str], spec: str, store: Path) -> Tensor:
     batches = []
     for start in range(0, len(texts), BATCH):
         batches.append(encode(encoder, texts[start : start + BATCH], spec))
-        if isinstance(encoder, StoredEncoder):
-            encoder.close()
     return torch.cat(batches)
 
 
