@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,9 +25,6 @@ QUIET = 8.0
 LONGEST_QUIET = 120.0  # seconds between two heartbeats without any news
 USUAL_SIZE = (80, 24)  # columns and lines of a terminal that does not say how many it has
 BAR_INTERVAL = 5.0  # seconds between two states of a bar that goes to a file
-SURE = 30.0  # seconds after which the time left is shown below one hundredth of the work
-UNSURE = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}, {rate_fmt}{postfix}]"
-SURELY = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{left}, {rate_fmt}{postfix}]"
 
 
 def is_main_process() -> bool:
@@ -168,7 +165,7 @@ def _terminal_width() -> int:
 
 
 class progress(Bar):
-    """A tqdm bar with rate and time left.
+    """A tqdm bar with rate and time left, both by the mean pace of this run.
 
     It is shown on rank 0 only, and updated rarely if the output is no terminal.
     """
@@ -204,6 +201,7 @@ class progress(Bar):
             unit_scale=True,
             total=total,
             initial=initial,
+            smoothing=0,  # the mean, not the latest pace
             **size,
         )
 
@@ -211,31 +209,6 @@ class progress(Bar):
         """Show the bar."""
         _note_output()
         super().display(msg, pos)
-
-    def update(self, n: float | None = 1) -> bool | None:
-        """Advance the bar; a total that was estimated too low grows with it."""
-        if self.total is not None:
-            self.total = max(self.total, self.n + (n or 0))
-        return super().update(n)
-
-    @property
-    def format_dict(self) -> MutableMapping[str, Any]:
-        """Add the time left, but not while it is a guess.
-
-        The first step of many loads and compiles.
-        """
-        values = super().format_dict
-        if not values["total"]:
-            return values
-        done = values["n"] - values["initial"]
-        is_early = values["n"] < values["total"] / 100 and values["elapsed"] < SURE
-        if is_early or not done:
-            values["bar_format"] = UNSURE
-            return values
-        left = seconds_left(values["total"] - values["n"], done, values["elapsed"])
-        values["left"] = self.format_interval(left)
-        values["bar_format"] = SURELY
-        return values
 
 
 _bars: ContextVar["progress | None"] = ContextVar("bar", default=None)
