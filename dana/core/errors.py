@@ -22,8 +22,6 @@ from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
-from dana.core.renamed import new_name
-
 
 class DanaError(Exception):
     """Base of the errors that a user can cause and mend.
@@ -138,20 +136,12 @@ def suggestion(name: str, available: Iterable[str]) -> str:
     near = nearest(name, names)
     if not near:
         return f"; available: {', '.join(names) or 'none'}"
-    end = "" if near.endswith("?") else "."
-    return f"{near}{end} Available: {', '.join(names)}"
+    return f"{near} Available: {', '.join(names)}"
 
 
 def nearest(name: str, available: Iterable[str]) -> str:
-    """Format ``; did you mean 'x'?`` for the most similar available name; empty if none is similar.
-
-    Of a name that was renamed the new one is said: ``; it is 'x' now``.
-    """
-    names = list(available)
-    renamed = new_name(name, names)
-    if renamed is not None:
-        return f"; it is {renamed!r} now"
-    matches = get_close_matches(name, names, n=1, cutoff=0.5)
+    """Format ``; did you mean 'x'?`` for the most similar available name; empty if none is similar."""
+    matches = get_close_matches(name, list(available), n=1, cutoff=0.5)
     if not matches:
         return ""
     return f"; did you mean {matches[0]!r}?"

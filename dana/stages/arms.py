@@ -7,7 +7,6 @@ from typing import Any
 
 from dana.core.config import merge_sections, require
 from dana.core.errors import ConfigError, suggestion
-from dana.core.renamed import renamed_hint
 from dana.core.settings import load
 from dana.train.settings import AdaptSettings, check_mix
 from dana.weighting.settings import WeighSettings
@@ -98,7 +97,7 @@ def parse_arms(
                 name in READY,
                 "arms",
                 name,
-                f"among {', '.join(READY)}, or be described in a mapping{renamed_hint([name], READY)}",
+                f"among {', '.join(READY)}, or be described in a mapping",
             )
         require(len(set(spec)) == len(spec), "arms", list(spec), "distinct")
         spec = {name: READY[name] for name in spec}
@@ -129,7 +128,7 @@ def _arm(name: str, item: Any, selector: str, weigh: WeighSettings, adapt: Adapt
         isinstance(item, Mapping) and name != "base",
         key,
         item,
-        "base" if name == "base" else f"{ALLOWED}{renamed_hint([item], TEXTS)}",
+        "base" if name == "base" else ALLOWED,
     )
     for unknown in item.keys() - set(KEYS):
         raise ConfigError(f"{key}: unknown key {unknown!r}{suggestion(str(unknown), KEYS)}")

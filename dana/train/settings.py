@@ -8,7 +8,6 @@ from pydantic import Field
 
 from dana.core.errors import SettingError
 from dana.core.registry import OBJECTIVES
-from dana.core.renamed import renamed_hint
 from dana.core.settings import (
     Bool,
     Count,
@@ -231,8 +230,7 @@ def check_mix(key: str, mix: Mapping[str, float]) -> None:
     are_shares = all(isinstance(share, int | float) and 0 < share <= 1 for share in mix.values())
     if not (is_known and are_shares and (not mix or abs(sum(mix.values()) - 1) < 1e-9)):
         parts = ", ".join(PARTS)
-        hint = renamed_hint(mix, PARTS)
-        raise SettingError(key, mix, f"shares above 0 of {parts} that sum to 1{hint}")
+        raise SettingError(key, mix, f"shares above 0 of {parts} that sum to 1")
 
 
 @settings_model
