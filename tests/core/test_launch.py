@@ -1,13 +1,15 @@
 """Processes of a launch: their roles, and errors when one of them fails or is gone."""
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 
-from dana.core.errors import ConfigError, DanaError, FirstProcessError
+from dana.core.errors import ConfigError, DanaError, FirstProcessError, Preemption
 from dana.core.launch import (
     _meet,
     busy_text,
@@ -20,6 +22,7 @@ from dana.core.launch import (
     rendezvous_options,
     report_errors_once,
     single_process,
+    stop_on_signal,
 )
 
 
@@ -200,3 +203,16 @@ def test_a_rank_without_a_launch_counts_for_nothing(monkeypatch):
     monkeypatch.setenv("RANK", "2")
     with pytest.raises(ConfigError, match="RANK='2': must be below WORLD_SIZE=2"):
         process_rank()
+
+
+def test_a_signal_that_comes_in_a_finaliser_stops_the_command():
+    class Ending:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def work():
+        Ending()  # which ends at once
+        time.sleep(10)
+
+    with pytest.raises(Preemption), stop_on_signal():
+        work()
