@@ -14,7 +14,7 @@ from dana.core.artifacts import Draft, write_text
 from dana.core.errors import ArtifactError
 from dana.finetuning.encoded_split import MOST_WINDOWS
 from dana.finetuning.results import SeedResult, scores_of
-from dana.models.classifier import BACKBONE, HEAD, Classifier, PooledClassifier, auto_class
+from dana.models.classifier import BACKBONE, Classifier, PooledClassifier, auto_class
 from dana.models.folder import (
     licence_line,
     load_complete,
@@ -194,7 +194,7 @@ def open_classifier(model: str) -> SavedClassifier:
     Raises:
         ArtifactError: If it is not a classifier of a kind that dana supports, or cannot be loaded.
     """
-    parts = (Path(model) / HEAD).is_file()
+    parts = (Path(model) / BACKBONE).is_dir()
     if not parts and Path(model).is_dir() and not (Path(model) / "config.json").is_file():
         raise ArtifactError(f"{model}: no classifier here (no config.json); {MAKE}")
     folder = str(Path(model) / BACKBONE) if parts else model

@@ -118,7 +118,7 @@ def licence_line(model: str) -> str:
         return ""
     text = card.read_text("utf-8", errors="replace")
     # The front matter begins with a line of dashes, and a line that begins with dashes ends it.
-    match = re.match(r"---\n(?:(?!---).*\n)*?(license: *[\w.-]+\n)", text)
+    match = re.match(r"---\n(?:(?!---).*\n)*?(license: +[\w.-]+\n)", text)
     if match is None:
         return ""
     return match[1]
@@ -694,13 +694,14 @@ def _reason(error: Exception) -> str:
 def lacks_memory(error: Exception) -> bool:
     """Return whether an error of a forward or backward pass says that memory is too short.
 
-    Some libraries, such as cuBLAS, say it in the message alone.
+    Some libraries, such as cuBLAS, and torch on a CPU or on Metal, say it in the message alone.
     """
     import torch
 
-    is_of_type = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    words = re.search("out of memory|ALLOC_FAILED|allocate", str(error))
-    return is_of_type or words is not None
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    words = re.search("out of memory|not enough memory|allocate memory|ALLOC_FAILED", str(error))
+    return isinstance(error, RuntimeError) and words is not None
 
 
 def autocast_name() -> str:

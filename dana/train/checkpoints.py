@@ -157,7 +157,7 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Delete the checkpoints and what killed processes left, and the folder if it is empty."""
-        for suffix in (SUFFIX, self.head_file.suffix, self.pass_file.suffix):
+        for suffix in (SUFFIX, self.pass_file.suffix):
             for path in [*self.folder.glob(f"*{suffix}"), *self.folder.glob(f".*{suffix}.*")]:
                 path.unlink()
         with suppress(OSError):  # missing, or not empty
@@ -166,7 +166,7 @@ class Checkpoints:
     @property
     def head_file(self) -> Path:
         """Path of the state of the warm-up of a new head, which comes before the first checkpoint."""
-        return self.folder / "head_warmup.pt"
+        return self.folder / f"head_warmup{SUFFIX}"
 
     @property
     def pass_file(self) -> Path:

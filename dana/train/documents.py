@@ -351,9 +351,17 @@ class Documents(ExampleSet):
         return (sums / np.diff(self.firsts)).astype(np.float32)
 
     def lengths_in(self, epoch: int) -> np.ndarray:
+        return self._lengths_in(epoch, self.special_tokens.size)
+
+    @property
+    def text_lengths(self) -> np.ndarray:
+        return self._lengths_in(0, 0)
+
+    def _lengths_in(self, epoch: int, special: int) -> np.ndarray:
+        """Count the tokens of each document's pieces in an epoch, with so many special ones a piece."""
         indices = np.arange(len(self))
         pieces = self.draw.pieces(self, indices, np.full(len(self), epoch))
-        lengths = self._sizes_of(pieces) + self.special_tokens.size
+        lengths = self._sizes_of(pieces) + special
         sums = np.bincount(pieces.owners, weights=lengths, minlength=len(self))
         return sums.astype(np.int64)
 

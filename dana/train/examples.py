@@ -69,7 +69,13 @@ class SpecialTokens:
             )
         text = tokenizer("a")["input_ids"]
         starts = range(len(text))
-        start = next(first for first in starts if text[first : first + len(letter)] == letter)
+        found = [first for first in starts if text[first : first + len(letter)] == letter]
+        if not found:
+            raise ConfigError(
+                "the tokenizer cuts the letter a otherwise beside its special tokens, which are "
+                "found by it; take a tokenizer that adds them to the tokens of the text"
+            )
+        start = found[0]
         end = start + len(letter)
         before = text[:start]
         after = text[end:]
@@ -163,6 +169,11 @@ class ExampleSet(ABC):
         return self.lengths_in(0)
 
     @property
+    def text_lengths(self) -> np.ndarray:
+        """int64 of shape (examples,), tokens of each in the first epoch, special tokens left out."""
+        return self.lengths - self.special_tokens.size
+
+    @property
     def first_part(self) -> Self:
         """The examples of a mixture's first part; all, where there is one."""
         if not self.parts:
@@ -177,8 +188,7 @@ def _shares_of_examples(
     rates = {}
     for name, part in parts.items():
         if name in mix:
-            mean_text = (part.lengths - part.special_tokens.size).mean()
-            rates[name] = mix[name] / mean_text
+            rates[name] = mix[name] / part.text_lengths.mean()
     largest = max(rates.values())
     millionths = {name: max(1, round(rate / largest * 10**6)) for name, rate in rates.items()}
     total = sum(millionths.values())

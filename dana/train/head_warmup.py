@@ -5,8 +5,10 @@ logarithm of these frequencies. It is trained until it predicts held-out text be
 guesses by a margin; a head that does not get there would spoil every later number.
 """
 
+import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,8 @@ WARMUP_SHARE = 0.1  # share of the steps
 CHECK_EVERY = 50  # steps between two measurements of held-out text
 MOST_COUNTED = 50_000  # examples whose tokens are counted
 AT_ONCE = 1_000  # of them in memory
+HEADER = "warmup"  # key of the file's metadata
+PARAMETER = "parameter"  # key of a trained parameter beside those of its optimizer
 
 
 @dataclass(frozen=True)
@@ -97,37 +101,47 @@ class WarmupFile:
         Raises:
             ArtifactError: If they cannot be written.
         """
-        contents = {
-            "fingerprint": fingerprint(self.depends_on),
-            "parameters": [value.detach() for value in _parameters(optimizer)],
-            "optimizer": optimizer.state_dict(),
-            "losses": progress.losses,
-            "heldout_loss": progress.heldout_loss,
-        }
+        from safetensors.torch import save_file
+
         if not is_writer():
             return
+        kept = optimizer.state_dict()["state"]
+        tensors = {}
+        for index, parameter in enumerate(_parameters(optimizer)):
+            tensors[f"{PARAMETER}.{index}"] = parameter.detach().contiguous()
+            for key, value in kept[index].items():
+                tensors[f"{key}.{index}"] = value.contiguous()
+        header = {"fingerprint": fingerprint(self.depends_on), "progress": asdict(progress)}
         with explain_write_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with temp_file(self.path) as temporary:
-                torch.save(contents, temporary)
+                save_file(tensors, temporary, {HEADER: json.dumps(header)})
 
     def restore(self, optimizer: torch.optim.Optimizer) -> WarmupProgress:
         """Restore parameters and optimizer, if there is a good file of the same settings."""
+        from safetensors import SafetensorError, safe_open
+        from safetensors.torch import load_file
+
         if not self.path.is_file():
             return WarmupProgress([])
         try:
-            contents = torch.load(self.path, weights_only=True)
-            is_ours = contents["fingerprint"] == fingerprint(self.depends_on)
-        except Exception as error:  # torch raises many kinds
+            with safe_open(self.path, "pt") as file:
+                header = json.loads(file.metadata()[HEADER])
+            tensors = load_file(self.path)
+        except (SafetensorError, OSError, TypeError, KeyError) as error:
             log.warning("head      %s cannot be read, and is begun anew: %s", self.path, error)
             return WarmupProgress([])
-        if not is_ours:
+        if header["fingerprint"] != fingerprint(self.depends_on):
             return WarmupProgress([])
+        kept: dict[int, dict[str, Tensor]] = defaultdict(dict)
+        for name, value in tensors.items():
+            key, _, number = name.rpartition(".")
+            kept[int(number)][key] = value
         with torch.no_grad():
-            for value, saved in zip(_parameters(optimizer), contents["parameters"], strict=True):
-                value.copy_(saved)
-        optimizer.load_state_dict(contents["optimizer"])
-        progress = WarmupProgress(contents["losses"], contents["heldout_loss"])
+            for index, parameter in enumerate(_parameters(optimizer)):
+                parameter.copy_(kept[index].pop(PARAMETER))
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": dict(kept)})
+        progress = WarmupProgress(**header["progress"])
         log.info("head      goes on after %d steps", len(progress.losses))
         return progress
 
@@ -270,16 +284,17 @@ def _measured(
     shape: BatchLayout,
     most: int,
     bar: float,
-) -> Iterator[float]:
-    """Take steps and yield each loss on held-out text, until it is at the bar or `most` steps are taken."""
+) -> Iterator[float | None]:
+    """Take steps and yield each loss on held-out text, until it is at the bar or `most` steps are taken.
+
+    It is None where that text has no token to predict.
+    """
     for loss in losses:
         progress.losses.append(loss)
         count = len(progress.losses)
         if check is None or (count % CHECK_EVERY and count < most):
             continue
         progress.heldout_loss = check.measure(module, shape)
-        if progress.heldout_loss is None:
-            return
         yield progress.heldout_loss
         if progress.is_over(most, bar):
             return

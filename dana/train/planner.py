@@ -4,7 +4,6 @@ The choice changes speed and memory; the step's loss is the same to rounding. Ea
 recorded in the manifest, and has an override in :class:`dana.train.settings.Execution`.
 """
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +17,7 @@ from dana.core.errors import ArtifactError, ConfigError, DanaError
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.rng import torch_seed
-from dana.models.folder import running
+from dana.models.folder import lacks_memory, running
 from dana.models.head_file import is_cut
 from dana.models.language_model import ordinary_tokens
 from dana.models.varlen import NAME, calls, has_kernel, register
@@ -303,16 +302,15 @@ def checkpoint_gradients(model: Any) -> None:
 
 @contextmanager
 def explain_out_of_memory(what: str, budget: int) -> Iterator[None]:
-    """Turn an out-of-memory error of CUDA, cuBLAS or Metal into one line that names the setting to change.
+    """Turn an error of lack of memory into one line that names the setting to change.
 
     Raises:
         DanaError: On the rank that ran out of memory; the launcher ends the others.
     """
     try:
         yield
-    except RuntimeError as error:
-        is_named = re.search("out of memory|ALLOC_FAILED", str(error))
-        if not isinstance(error, torch.OutOfMemoryError) and not is_named:
+    except Exception as error:
+        if not lacks_memory(error):
             raise
         raise DanaError(
             f"{what}: out of memory with execution.micro_batch_tokens={budget}; set it lower, such "

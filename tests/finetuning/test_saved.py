@@ -11,6 +11,7 @@ from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    BertModel,
     pipeline,
 )
 
@@ -201,6 +202,12 @@ def write_config(folder):
     AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
 
 
+def write_encoder_and_head(folder):
+    """A sentence encoder with a head for masked tokens in a file of its own."""
+    BertModel(AutoConfig.for_model("bert", **toy_task.SIZE)).save_pretrained(folder)
+    (folder / HEAD).write_bytes(b"of masked tokens")
+
+
 def remove_bias(path):
     tensors = load_file(path)
     save_file({name: value for name, value in tensors.items() if name != "classifier.bias"}, path)
@@ -219,6 +226,7 @@ def remove_bias(path):
         (False, lambda folder: (folder / "config.json").unlink(), "no classifier here"),
         (False, write_config, "problem_type=regression"),
         (False, toy_task.write_checkpoint, "BertForMaskedLM"),
+        (False, write_encoder_and_head, "BertModel, not a sequence classifier"),
     ],
 )
 def test_a_damaged_classifier_or_another_model_is_refused(

@@ -232,6 +232,7 @@ def test_every_file_that_transformers_reads_is_part_of_the_identity(model, name)
         ("---\nlibrary_name: x\nlicense: mit\nlanguage: en\n---\n", "license: mit\n"),
         ("---\nlanguage: en\n---\nlicense: mit\n", ""),
         ("license: mit\n", ""),
+        ("---\nlicense:mit\n---\n", ""),
     ],
 )
 def test_a_card_hands_on_the_licence_of_its_base(tmp_path, card, line):

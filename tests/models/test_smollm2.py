@@ -1,5 +1,8 @@
 """SmolLM2 from its package: what is missing, cut or another file is named; the real one is opened and answers."""
 
+import multiprocessing
+import time
+from hashlib import sha256
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 
@@ -51,8 +54,6 @@ def test_what_is_not_installed_or_damaged_is_named_and_nothing_is_written(packag
 
 
 def test_it_is_converted_once(package, tmp_path, monkeypatch, heard):
-    from hashlib import sha256
-
     monkeypatch.setattr(smollm2, "SHA256", sha256(b"GGUF").hexdigest())
     folder = smollm2.smollm2_folder()
     assert folder.parent == tmp_path / "cache" / "dana"
@@ -63,6 +64,32 @@ def test_it_is_converted_once(package, tmp_path, monkeypatch, heard):
     assert [path.name for path in folder.parent.iterdir()] == [folder.name], (
         "no temporary folder is left"
     )
+
+
+def _open(queue):
+    queue.put(smollm2.smollm2_folder())
+
+
+def test_two_processes_at_once_convert_it_once(package, monkeypatch):
+    context = multiprocessing.get_context("fork")
+    counts = context.Value("i", 0)
+
+    def convert(file, draft):
+        counts.value += 1
+        time.sleep(0.5)
+        (draft / "config.json").write_text("{}")
+
+    monkeypatch.setattr(smollm2, "SHA256", sha256(b"GGUF").hexdigest())
+    monkeypatch.setattr(smollm2, "_convert", convert)
+    queue = context.Queue()
+    processes = [context.Process(target=_open, args=(queue,)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    folders = {queue.get(timeout=60) for _ in processes}
+    for process in processes:
+        process.join()
+    assert len(folders) == 1
+    assert counts.value == 1
 
 
 @pytest.mark.slow

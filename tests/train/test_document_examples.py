@@ -1,5 +1,7 @@
 """Examples of documents: which sentences they have, and which pieces of them an epoch reads."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -202,6 +204,22 @@ def test_epochs_and_seeds_draw_other_pieces():
         for epoch in range(3)
     }
     assert len(draws) == 9
+
+
+def test_a_mixture_of_documents_has_its_shares_of_the_tokens_of_text():
+    def part(size):
+        documents = random_documents(40, size, DrawSentences(0, 3))
+        return replace(documents, sizes=np.full(documents.sizes.size, size), room=size)
+
+    parts = {"short": part(1), "long": part(9)}
+    mixture = ExampleSet.mixture(parts, {"short": 0.5, "long": 0.5})
+    of_one = [float(examples.text_lengths.mean()) for examples in parts.values()]
+    [shares] = mixture.shares
+    text = [float(share) * mean for share, mean in zip(shares, of_one, strict=True)]
+    assert text[0] == pytest.approx(text[1], rel=1e-5)
+    pieces = parts["long"].take(np.arange(40))
+    special = len(pieces.owners) * pieces.source.special_tokens.size
+    assert parts["long"].text_lengths.sum() == pieces.tokens.size - special
 
 
 def test_a_mixture_of_documents_keeps_the_text_of_each():

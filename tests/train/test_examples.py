@@ -196,6 +196,18 @@ def test_tokens_on_disk_give_the_examples_of_those_in_memory(
         assert np.array_equal(getattr(one.take(every), name), value), name
 
 
+class OtherPieces:
+    """A tokenizer that cuts a text otherwise beside special tokens."""
+
+    def __call__(self, text, add_special_tokens=True):
+        return {"input_ids": [1, 6, 2] if add_special_tokens else [5]}
+
+
+def test_special_tokens_that_change_the_text_are_refused():
+    with pytest.raises(ConfigError, match="cuts the letter a otherwise"):
+        SpecialTokens.from_tokenizer(OtherPieces())
+
+
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 

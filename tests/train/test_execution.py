@@ -243,6 +243,8 @@ def test_memory_that_runs_out_is_one_line_with_the_setting(
     [
         (RuntimeError("MPS backend out of memory (MPS allocated: 9 GB)"), True),
         (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"), True),
+        (RuntimeError("[enforce] DefaultCPUAllocator: can't allocate memory: you tried"), True),
+        (MemoryError("Unable to allocate 8 GiB for an array"), True),
         (RuntimeError("shapes do not match"), False),
         (ValueError("out of memory"), False),
     ],

@@ -232,9 +232,10 @@ def test_a_stopped_warm_up_goes_on_to_the_same_head(
     accelerator = make_accelerator()
     whole_check = StoppingCheck(examples, collator, accelerator, stops=False)
     whole, head, _ = warm_up(warmup, check=whole_check)
-    file = WarmupFile(tmp_path / "head.pt", {"seed": 0})
+    file = WarmupFile(tmp_path / "head", {"seed": 0})
     with pytest.raises(Stopped):
         warm_up(warmup, check=StoppingCheck(examples, collator, accelerator), file=file)
+    assert "parameter.0" in load_file(file.path), "no pickle"
     rest_check = StoppingCheck(
         examples, collator, accelerator, whole_check.measured[:2], stops=False
     )
@@ -252,6 +253,18 @@ def test_a_stopped_warm_up_goes_on_to_the_same_head(
     file.path.write_bytes(b"cut off")
     warm_up(replace(warmup, steps=1), check=rest_check, file=file)
     assert "cannot be read, and is begun anew" in heard.text
+
+
+def test_without_a_held_out_token_to_predict_all_steps_are_taken(warm_up, weighted_examples):
+    @dataclass(frozen=True)
+    class Nothing(HeadCheck):
+        def measure(self, module, shape):
+            return None
+
+    nothing = Nothing(weighted_examples, None, None)
+    _, head, _ = warm_up(HeadWarmup(60, 4), check=nothing)
+    assert head.steps == 60
+    assert head.heldout_loss is None
 
 
 def test_a_warm_up_does_not_depend_on_the_cut_into_micro_batches(warm_up):
