@@ -157,9 +157,8 @@ class Checkpoints:
 
     def remove(self) -> None:
         """Delete the checkpoints and what killed processes left, and the folder if it is empty."""
-        for suffix in (SUFFIX, self.pass_file.suffix):
-            for path in [*self.folder.glob(f"*{suffix}"), *self.folder.glob(f".*{suffix}.*")]:
-                path.unlink()
+        for path in [*self.folder.glob(f"*{SUFFIX}"), *self.folder.glob(f".*{SUFFIX}.*")]:
+            path.unlink()
         with suppress(OSError):  # missing, or not empty
             self.folder.rmdir()
 
@@ -167,11 +166,6 @@ class Checkpoints:
     def head_file(self) -> Path:
         """Path of the state of the warm-up of a new head, which comes before the first checkpoint."""
         return self.folder / f"head_warmup{SUFFIX}"
-
-    @property
-    def pass_file(self) -> Path:
-        """Path of the size of the passes (:class:`dana.train.passes.PassFile`)."""
-        return self.folder / "passes.json"
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{SUFFIX}"

@@ -2,23 +2,18 @@
 
 A GPU computes a pass of a few thousand tokens no sooner than one of many, so the passes are made as
 large as they fit, up to :data:`MOST`. A pass of the longest examples is tried with the memory set
-aside that training takes later. The number is kept in a file before the first step: a run that is
-resumed has the same passes, as its dropout depends on the cut.
+aside that training takes later. The number is kept in each checkpoint: a run that is resumed has
+the same passes, as its dropout depends on the cut.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from dana.core.artifacts import fingerprint
-from dana.core.files import explain_write_errors, temp_file
-from dana.core.launch import on_rank_0
 from dana.core.logging import messages
 from dana.core.rng import torch_seed
 from dana.models.folder import lacks_memory
@@ -38,40 +33,6 @@ LEAST = 1024
 MOMENTS = 8  # bytes that AdamW keeps of each parameter from the first step on, two float32 numbers
 HALVES = 8  # and half weights: they, their gradients, and these in float32
 SPARE = 0.1  # of the device's memory, left for what is not in the trial: fragments, evaluations
-
-
-@dataclass(frozen=True)
-class PassFile:
-    """The size of the passes of a run, beside its checkpoints.
-
-    Attributes:
-        path: The file.
-        depends_on: Settings, inputs and launch of the run; a file of others is not read.
-    """
-
-    path: Path
-    depends_on: Mapping[str, Any]
-
-    def read(self) -> int | None:
-        """Return the tokens of a pass, or None if no run with these settings chose any."""
-        try:
-            contents = json.loads(self.path.read_text(encoding="utf-8"))
-            is_ours = contents["fingerprint"] == fingerprint(self.depends_on)
-            return int(contents["tokens"]) if is_ours else None
-        except (OSError, ValueError, KeyError, TypeError):  # missing, or not whole
-            return None
-
-    def write(self, tokens: int) -> None:
-        """Write the tokens of a pass.
-
-        Raises:
-            ArtifactError: If the file cannot be written.
-        """
-        contents = {"fingerprint": fingerprint(self.depends_on), "tokens": tokens}
-        with explain_write_errors(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with temp_file(self.path) as temporary:
-                temporary.write_text(json.dumps(contents), encoding="utf-8")
 
 
 def default_tokens(settings: TrainSettings) -> int:
@@ -144,15 +105,13 @@ def trial_module(
         return module
 
 
-def choose_tokens(
-    trial: Trial, shape: BatchLayout, file: PassFile | None = None
-) -> tuple[int, str]:
+def choose_tokens(trial: Trial, shape: BatchLayout, known: int | None = None) -> tuple[int, str]:
     """Choose the tokens of a pass, the same on every rank: the least of what each can hold. Collective.
 
     Args:
         trial: What passes are tried with.
         shape: Layout of the passes; its budget is not used.
-        file: Where a run keeps what it chose.
+        known: What a run that is resumed chose before; None for a new one.
 
     Returns:
         The tokens, and where they come from.
@@ -163,7 +122,6 @@ def choose_tokens(
         return default_tokens(settings), "set by execution.micro_batch_tokens"
     if not is_tried(accelerator):
         return default_tokens(settings), f"default of {accelerator.device.type}"
-    known = on_rank_0(file.read) if file is not None else None
     if known is not None:
         return known, "of this run before it stopped"
     batch = trial.longest_step()
@@ -178,9 +136,6 @@ def choose_tokens(
     if accelerator.num_processes > 1:
         own = torch.tensor([tokens], device=accelerator.device)
         tokens = int(accelerator.gather(own).min())
-    if file is not None:
-        chosen = tokens
-        on_rank_0(lambda: file.write(chosen))
     return tokens, "tried on this device"
 
 

@@ -27,7 +27,7 @@ from dana.train.execution import Precision, bf16_by_launch
 from dana.train.layout import BatchLayout, lay_out, micro_batches
 from dana.train.objectives.base import Collator
 from dana.train.objectives.batch import move_tensors
-from dana.train.passes import PassFile, Trial, choose_tokens, default_tokens, trial_module
+from dana.train.passes import Trial, choose_tokens, default_tokens, trial_module
 from dana.train.plan import Plan
 from dana.train.settings import TrainSettings
 from dana.train.trial import DTYPES, try_precision
@@ -44,7 +44,7 @@ def choose_execution(
     settings: TrainSettings,
     accelerator: Any,
     collator: Collator | None = None,
-    file: PassFile | None = None,
+    known: int | None = None,
 ) -> tuple[BatchLayout, list[str]]:
     """Choose layout, precision and size of passes, and set the model's attention up for it; all ranks follow rank 0.
 
@@ -56,7 +56,7 @@ def choose_execution(
         collator: Makes training batches: with it the model is tried in the precision of the run
             (:func:`dana.train.trial.try_precision`), and passes of several sizes on a GPU
             (:func:`dana.train.passes.choose_tokens`). None takes the defaults of the device.
-        file: Where the run keeps the size of its passes.
+        known: Tokens of a pass of a run that is resumed; None for a new one.
 
     Returns:
         Layout and size of micro-batches, and a line of text for each decision.
@@ -85,7 +85,7 @@ def choose_execution(
     compiled = ""
     if collator is not None:
         trial = Trial(model, examples, settings, accelerator, precision, collator)
-        budget, size = choose_tokens(trial, shape, file)
+        budget, size = choose_tokens(trial, shape, known)
         shape = replace(shape, budget=budget)
         compiled = compile_layers(trial, shape)
     plan = Plan.from_settings(examples, settings)

@@ -23,7 +23,6 @@ from dana.train.head_warmup import HeadCheck, WarmupFile, warm_up_head
 from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, train
 from dana.train.objectives.base import Collator, Objective
-from dana.train.passes import PassFile
 from dana.train.plan import Plan
 from dana.train.planner import before_wrapping, choose_execution, explain_out_of_memory
 from dana.train.records import Record, StepRecord, values_of
@@ -244,15 +243,16 @@ class TrainingRun:
         """
         settings = self.settings
         checkpoint = self.checkpoint
-        depends_on = {**self.checkpoints.depends_on, "launch": self.checkpoints.launch}
-        file = PassFile(self.checkpoints.pass_file, depends_on)
-        shape, reasons = choose_execution(
-            language_model.model, examples, settings, self.accelerator, collators[0], file
-        )
+        notes: dict[str, Any] = {}
+        known = None
         if checkpoint is not None:
-            notes = dict(checkpoint.notes)
-        else:
-            notes = self._begin(language_model, examples, collators[0], heldout, shape)
+            notes |= checkpoint.notes
+            known = notes["execution"]["shape"]["budget"]
+        shape, reasons = choose_execution(
+            language_model.model, examples, settings, self.accelerator, collators[0], known
+        )
+        if checkpoint is None:
+            notes |= self._begin(language_model, examples, collators[0], heldout, shape)
         notes |= describe_examples(examples, Plan.from_settings(examples, settings), collators)
         launch = describe_launch(self.accelerator)
         if not Precision.from_accelerator(self.accelerator).from_launcher:
