@@ -477,7 +477,7 @@ def run_job(
     if job.settings.make_objective().cuts_sentences:
         depends_on["language"] = job.data.language
     launch = {"dana": version(DISTRIBUTION), **describe_launch(accelerator)}
-    checkpoints = Checkpoints(Path(f"{out}-checkpoints"), depends_on, launch)
+    checkpoints = Checkpoints(Path(f"{out}-checkpoints"), {**depends_on, "launch": launch})
 
     def write(draft: Draft | None) -> None:
         run = TrainingRun(

@@ -72,13 +72,12 @@ class Checkpoints:
 
     Attributes:
         folder: Their folder.
-        depends_on: Settings and inputs of the run.
-        launch: The launch of the run (:func:`dana.train.execution.describe_launch`).
+        depends_on: Settings, inputs and launch (:func:`dana.train.execution.describe_launch`) of the
+            run.
     """
 
     folder: Path
     depends_on: dict[str, Any]
-    launch: dict[str, Any] = field(default_factory=dict)
 
     def write(
         self,
@@ -107,7 +106,6 @@ class Checkpoints:
         contents = {**tensors, RECORDS: torch.frombuffer(lines, dtype=torch.uint8)}
         header = {
             "depends_on": json.loads(canonical(self.depends_on)),
-            "launch": self.launch,
             "notes": notes,
             "loss_scale": loss_scale,
         }
@@ -138,14 +136,8 @@ class Checkpoints:
         differences = "; ".join(list_differences(header["depends_on"], self.depends_on))
         if differences:
             raise ArtifactError(
-                f"{path}: belongs to another run ({differences}). "
-                f"Restore the settings and inputs, or {again}"
-            )
-        if header["launch"] != self.launch:
-            raise ArtifactError(
-                f"{path}: was made with {_listed(header['launch'])}, but this launch has "
-                f"{_listed(self.launch)}. Launch it as before ({PRECISION_VARIABLE} sets the precision), or "
-                f"{again}"
+                f"{path}: belongs to another run ({differences}). Restore settings, inputs and "
+                f"launch ({PRECISION_VARIABLE} sets the precision), or {again}"
             )
         records = [from_line(line) for line in lines.splitlines()]
         return Checkpoint(path, records, header["notes"], header["loss_scale"])
@@ -169,10 +161,6 @@ class Checkpoints:
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{SUFFIX}"
-
-
-def _listed(launch: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in launch.items())
 
 
 def find_checkpoint(checkpoints: Checkpoints, resume: str) -> Checkpoint | None:
