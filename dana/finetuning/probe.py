@@ -16,6 +16,8 @@ import numpy as np
 from dana.core.rng import derive_seed, document_key, hash_uniform
 from dana.tasks.examples import Example
 from dana.tasks.kinds.base import Kind, balanced_weights
+from dana.tasks.kinds.multi_label import THRESHOLD
+from dana.tasks.kinds.single_label import SingleLabel
 
 VERSION = 1  # raise when results of a probe change
 # scikit-learn's C, the inverse of the penalty; chosen by cross-validation within the training texts
@@ -26,6 +28,10 @@ QUANTILE_STRATA = 5  # labels that are numbers are divided into so many parts of
 MOST_STEPS = 500  # of L-BFGS
 # Smaller probabilities count as this one in a loss: that of a class without a fitted text is 0.
 LEAST_PROBABILITY = 1e-9
+LEAST_DEVIATION = 1e-12  # of a column that is scaled; MiniLM has two columns of about 1e-33
+WITH_AND_WITHOUT = SingleLabel.from_count(
+    2
+)  # classes of one of several labels: 0 without, 1 with it
 # Why a task with labels of words has no probe; a message says it after the task's name.
 NO_PROBE = "each word has a label, and a probe sees one vector a text"
 
@@ -192,6 +198,38 @@ def fold_numbers(
     return fold_of_group[group_of_text]
 
 
+def fitted(
+    vectors: np.ndarray,
+    targets: np.ndarray,
+    kind: Kind,
+    strength: float = USUAL_INVERSE_PENALTY,
+    class_weight: str | None = None,
+) -> Any:
+    """Fit the linear model of the probe to vectors, as a scikit-learn pipeline.
+
+    Vectors are standardised by these texts; a column that is constant in them, but for rounding, is
+    centred and not scaled. The model is logistic regression if a text has one label, one logistic
+    regression for each label if it has several, and ridge regression if the labels are numbers. If
+    the texts have one class alone, it is predicted for every text.
+
+    Args:
+        vectors: Shape (texts, width).
+        targets: Class numbers or names of shape (texts,); for several labels a text, rows of 0 and
+            1 of shape (texts, labels); or numbers of shape (texts,).
+        kind: Kind of the labels.
+        strength: Inverse of the penalty: scikit-learn's C, and one over the alpha of its ridge.
+        class_weight: ``balanced`` weighs the classes of the texts alike. If a text has several
+            labels, it weighs the texts with a label and those without it alike, for each label.
+            None weighs texts alike.
+    """
+    from sklearn.pipeline import make_pipeline
+
+    scaler = _scaler(vectors)
+    standardised = scaler.transform(vectors.astype(np.float64))
+    [model] = _fits(standardised, targets, kind, [strength], class_weight)
+    return make_pipeline(scaler, model)
+
+
 def probe_scores(
     vectors: np.ndarray,
     labels: np.ndarray,
@@ -201,11 +239,7 @@ def probe_scores(
     strength: float = USUAL_INVERSE_PENALTY,
     class_weight: str | None = None,
 ) -> np.ndarray:
-    """Predict the labels of some texts by a linear model that is fitted to the vectors of others.
-
-    Vectors are standardised by the training texts. The model is logistic regression if a text has
-    one label, one logistic regression for each label if it has several, and ridge regression if the
-    labels are numbers.
+    """Predict the labels of some texts by a linear model (:func:`fitted`) of the vectors of others.
 
     Args:
         vectors: Shape (texts, width).
@@ -213,33 +247,22 @@ def probe_scores(
         kind: Kind of the labels.
         train: Rows of the texts that the model is fitted to.
         test: Rows of the texts to predict.
-        strength: Inverse of the penalty: scikit-learn's C, and one over the alpha of its ridge.
-        class_weight: ``balanced`` weighs the classes of the training texts alike. If a text has
-            several labels, it weighs the texts with a label and those without it alike, for each
-            label. None weighs texts alike.
+        strength: See :func:`fitted`.
+        class_weight: See :func:`fitted`.
 
     Returns:
         Labels of shape (test texts,), as the kind represents them.
     """
-    fitted_vectors, tested_vectors = _standardise(vectors[train], vectors[test])
-    fitted_labels = labels[train]
-    if not kind.has_labels:
-        [values] = _ridge_predictions(fitted_vectors, fitted_labels, tested_vectors, [strength])
-        return values
-    if not _has_label_sets(kind):
-        return _logistic_predictions(
-            fitted_vectors, fitted_labels, tested_vectors, strength, class_weight
-        )
-    indicators = kind.loss_labels(fitted_labels.tolist()).astype(np.int64)
-    columns = []
-    for has_label in indicators.T:
-        column = _logistic_predictions(
-            fitted_vectors, has_label, tested_vectors, strength, class_weight
-        )
-        columns.append(column)
-    is_predicted = np.stack(columns, axis=1)
-    label_sets = [tuple(np.flatnonzero(row).tolist()) for row in is_predicted]
-    return kind.gather(label_sets)
+    targets = _targets(labels[train], kind)
+    pipeline = fitted(vectors[train], targets, kind, strength, class_weight)
+    tested_vectors = vectors[test].astype(np.float64)
+    if _has_label_sets(kind):
+        # Not by predict: of scikit-learn's one against the rest it takes .5 for the threshold of a
+        # logit where no text, or every text, has the first label.
+        has_label = pipeline.predict_proba(tested_vectors) > THRESHOLD
+        return kind.gather([tuple(np.flatnonzero(row).tolist()) for row in has_label])
+    predictions: np.ndarray = pipeline.predict(tested_vectors)
+    return predictions
 
 
 def choose_strength(texts: LabelledVectors, samples: Sequence[np.ndarray] | None = None) -> float:
@@ -328,6 +351,13 @@ def _train_and_test_rows(numbers: np.ndarray) -> Iterator[tuple[np.ndarray, np.n
         yield np.flatnonzero(~is_tested), np.flatnonzero(is_tested)
 
 
+def _targets(labels: np.ndarray, kind: Kind) -> np.ndarray:
+    """Return labels as a pipeline is fitted to them: as they are, or rows of 0 and 1 for label sets."""
+    if _has_label_sets(kind):
+        return kind.loss_labels(labels.tolist()).astype(np.int64)
+    return labels
+
+
 def _losses_by_penalty(texts: LabelledVectors, train: np.ndarray, test: np.ndarray) -> np.ndarray:
     """Return the summed loss of the test rows for each of :data:`INVERSE_PENALTIES`.
 
@@ -339,158 +369,103 @@ def _losses_by_penalty(texts: LabelledVectors, train: np.ndarray, test: np.ndarr
         train: Rows of the texts that the models are fitted to.
         test: Rows of the texts whose losses are summed.
     """
-    labels = texts.labels
     kind = texts.kind
-    weight = texts.class_weight
-    fitted_vectors, tested_vectors = _standardise(texts.vectors[train], texts.vectors[test])
-    if not kind.has_labels:
-        values_by_penalty = _ridge_predictions(
-            fitted_vectors, labels[train], tested_vectors, INVERSE_PENALTIES
-        )
-        return np.array([np.square(values - labels[test]).sum() for values in values_by_penalty])
-    if not _has_label_sets(kind):
-        return _log_losses_by_penalty(
-            fitted_vectors, labels[train], tested_vectors, labels[test], weight
-        )
-    indicators = kind.loss_labels(labels.tolist()).astype(np.int64)
+    targets = _targets(texts.labels, kind)
+    columns = [targets]
+    if _has_label_sets(kind):
+        columns = list(targets.T)
+        kind = WITH_AND_WITHOUT
+    scaler = _scaler(texts.vectors[train])
+    fitted_vectors = scaler.transform(texts.vectors[train].astype(np.float64))
+    tested_vectors = scaler.transform(texts.vectors[test].astype(np.float64))
     losses = np.zeros(len(INVERSE_PENALTIES))
-    for has_label in indicators.T:
-        losses += _log_losses_by_penalty(
-            fitted_vectors, has_label[train], tested_vectors, has_label[test], weight
-        )
+    for column in columns:
+        weights = np.ones(len(test))
+        if texts.class_weight is not None:
+            # Fitted and tested texts are counted together: a class then has the same weight in the
+            # losses of all folds, even where one side has no text of it.
+            counts = np.bincount(column[np.concatenate([train, test])])
+            weights = balanced_weights(counts)[column[test]]
+        models = _fits(fitted_vectors, column[train], kind, INVERSE_PENALTIES, texts.class_weight)
+        for index, model in enumerate(models):
+            losses[index] += _loss(model, tested_vectors, column[test], kind, weights)
     return losses
 
 
-def _log_losses_by_penalty(
-    fitted_vectors: np.ndarray,
-    fitted_labels: np.ndarray,
-    tested_vectors: np.ndarray,
-    tested_labels: np.ndarray,
-    class_weight: str | None,
-) -> np.ndarray:
-    """Return logistic regression's summed log loss of the tested texts for each penalty.
-
-    The penalties are those of :data:`INVERSE_PENALTIES`.
-
-    Args:
-        fitted_vectors: Standardised vectors of shape (fitted texts, width).
-        fitted_labels: Class numbers of shape (fitted texts,).
-        tested_vectors: Standardised vectors of shape (tested texts, width).
-        tested_labels: Class numbers of shape (tested texts,).
-        class_weight: ``balanced`` weighs classes alike, in the fit and in the loss; None weighs
-            texts alike.
-    """
-    weights: Any = 1.0
-    if class_weight is not None:
-        # Fitted and tested texts are counted together: a class then has the same weight in the
-        # losses of all folds, even where one side has no text of it.
-        counts = np.bincount(np.concatenate([fitted_labels, tested_labels]))
-        weights = balanced_weights(counts)[tested_labels]
-    if not _are_several(fitted_labels):
-        # The only fitted class is predicted with certainty, whatever the penalty is.
-        weight_of_wrong_texts = (weights * (tested_labels != fitted_labels[0])).sum()
-        loss = -weight_of_wrong_texts * np.log(LEAST_PROBABILITY)
-        return np.full(len(INVERSE_PENALTIES), loss)
-    losses = []
-    for model in _logistic_fits(fitted_vectors, fitted_labels, INVERSE_PENALTIES, class_weight):
-        probabilities = model.predict_proba(tested_vectors)
-        is_actual = tested_labels[:, None] == model.classes_
-        of_actual = (probabilities * is_actual).sum(1)  # 0 if no fitted text has the class
-        log_probabilities = np.log(np.maximum(of_actual, LEAST_PROBABILITY))
-        losses.append(-(weights * log_probabilities).sum())
-    return np.array(losses)
+def _loss(
+    model: Any, vectors: np.ndarray, targets: np.ndarray, kind: Kind, weights: np.ndarray
+) -> float:
+    """Return the summed loss of texts with one label or a number, of shape (texts,), each with a weight."""
+    if not kind.has_labels:
+        return float(np.square(model.predict(vectors) - targets).sum())
+    probabilities = model.predict_proba(vectors)
+    is_actual = targets[:, None] == model.classes_
+    of_actual = (probabilities * is_actual).sum(1)  # 0 if no fitted text has the class
+    log_probabilities = np.log(np.maximum(of_actual, LEAST_PROBABILITY))
+    return -float((weights * log_probabilities).sum())
 
 
-def _standardise(
-    fitted_vectors: np.ndarray, tested_vectors: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Standardise both arrays by the mean and deviation of the fitted vectors, to float64.
+def _scaler(vectors: np.ndarray) -> Any:
+    """Make what standardises vectors by these; a column that is constant in them is only centred."""
+    from sklearn.preprocessing import StandardScaler
 
-    A column that is constant in the fitted vectors is centred, not scaled.
-    """
-    fitted_vectors = fitted_vectors.astype(np.float64)
-    tested_vectors = tested_vectors.astype(np.float64)
-    mean = fitted_vectors.mean(0)
-    scale = fitted_vectors.std(0)
-    is_constant = scale < 1e-12
-    scale[is_constant] = 1.0
-    return (fitted_vectors - mean) / scale, (tested_vectors - mean) / scale
+    scaler = StandardScaler().fit(vectors.astype(np.float64))
+    scaler.scale_[scaler.scale_ < LEAST_DEVIATION] = 1.0
+    return scaler
 
 
-def _logistic_predictions(
-    fitted_vectors: np.ndarray,
-    fitted_labels: np.ndarray,
-    tested_vectors: np.ndarray,
-    inverse_penalty: float,
-    class_weight: str | None,
-) -> np.ndarray:
-    """Predict the classes of the tested texts by logistic regression.
-
-    If the fitted texts have one class alone, it is predicted for every text.
-
-    Returns:
-        Class numbers of shape (tested texts,).
-    """
-    if not _are_several(fitted_labels):
-        return np.full(len(tested_vectors), fitted_labels[0])
-    [model] = _logistic_fits(fitted_vectors, fitted_labels, [inverse_penalty], class_weight)
-    predictions: np.ndarray = model.predict(tested_vectors)
-    return predictions
-
-
-def _logistic_fits(
-    fitted_vectors: np.ndarray,
-    fitted_labels: np.ndarray,
-    inverse_penalties: Sequence[float],
+def _fits(
+    vectors: np.ndarray,
+    targets: np.ndarray,
+    kind: Kind,
+    strengths: Sequence[float],
     class_weight: str | None,
 ) -> Iterator[Any]:
-    """Fit logistic regression with one penalty after the other, and yield the model after each fit.
+    """Fit the linear model with one penalty after the other, and yield it after each fit.
 
-    It is the same object every time, so it has to be used before the next fit. Each fit starts from
-    the weights of the fit before, which saves steps.
+    It is the same object every time, so it has to be used before the next fit. Logistic regression
+    starts from the weights of the fit before, which saves steps.
 
     Args:
-        fitted_vectors: Standardised vectors of shape (fitted texts, width).
-        fitted_labels: Class numbers of shape (fitted texts,), of two classes or more.
-        inverse_penalties: Values of scikit-learn's C.
-        class_weight: ``balanced`` weighs classes alike; None weighs texts alike.
+        vectors: Standardised vectors of shape (texts, width).
+        targets: See :func:`fitted`.
+        kind: Kind of the labels.
+        strengths: Inverses of the penalty.
+        class_weight: See :func:`fitted`.
     """
-    from sklearn.linear_model import LogisticRegression
-
-    model: Any = LogisticRegression(max_iter=MOST_STEPS, warm_start=True, class_weight=class_weight)
-    for inverse_penalty in inverse_penalties:
-        model.set_params(C=inverse_penalty)
+    model = _linear_model(targets, kind, class_weight)
+    for strength in strengths:
+        _set_strength(model, strength)
         with warnings.catch_warnings():
             # L-BFGS warns (ConvergenceWarning) if it stops before the last digits, as it may with the
-            # weakest penalty.
+            # weakest penalty; one against the rest, of a label that all texts or none have.
             warnings.simplefilter("ignore")
-            model.fit(fitted_vectors, fitted_labels)
+            model.fit(vectors, targets)
         yield model
 
 
-def _ridge_predictions(
-    fitted_vectors: np.ndarray,
-    fitted_labels: np.ndarray,
-    tested_vectors: np.ndarray,
-    inverse_penalties: Sequence[float],
-) -> Iterator[np.ndarray]:
-    """Yield the values that ridge regression predicts for the tested texts, for each penalty.
+def _linear_model(targets: np.ndarray, kind: Kind, class_weight: str | None) -> Any:
+    """Make the linear model of a kind of label, not fitted yet."""
+    from sklearn.dummy import DummyClassifier
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.multiclass import OneVsRestClassifier
 
-    With the singular values s of the fitted vectors U s V, the weights are V' (s U'y) / (s² + 1 / C).
-    So one decomposition serves all penalties. The intercept is the mean of the fitted labels, since
-    the vectors are centred.
+    if not kind.has_labels:
+        return Ridge()
+    model = LogisticRegression(max_iter=MOST_STEPS, warm_start=True, class_weight=class_weight)
+    if _has_label_sets(kind):
+        return OneVsRestClassifier(model)
+    if not _are_several(targets):
+        return DummyClassifier(strategy="most_frequent")
+    return model
 
-    Args:
-        fitted_vectors: Standardised vectors of shape (fitted texts, width).
-        fitted_labels: Numbers of shape (fitted texts,).
-        tested_vectors: Standardised vectors of shape (tested texts, width).
-        inverse_penalties: Values of C, one over the penalty of the squared weights.
-    """
-    mean = fitted_labels.mean()
-    left, singular_values, right = np.linalg.svd(fitted_vectors, full_matrices=False)
-    projected_labels = left.T @ (fitted_labels - mean)
-    rotated_vectors: Any = tested_vectors @ right.T
-    for inverse_penalty in inverse_penalties:
-        penalised_squares = singular_values**2 + 1 / inverse_penalty
-        rotated_weights = singular_values * projected_labels / penalised_squares
-        yield mean + rotated_vectors @ rotated_weights
+
+def _set_strength(model: Any, strength: float) -> None:
+    """Set the inverse of the penalty of a linear model, if it has one."""
+    parameters = model.get_params()
+    if "alpha" in parameters:
+        model.set_params(alpha=1 / strength)
+    if "C" in parameters:
+        model.set_params(C=strength)
+    if "estimator__C" in parameters:
+        model.set_params(estimator__C=strength)

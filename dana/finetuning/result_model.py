@@ -31,7 +31,6 @@ from dana.core.config import require
 from dana.core.errors import ArtifactError
 from dana.core.logging import get_logger
 from dana.encoders.transformer import TransformerEncoder
-from dana.finetuning.probe import MOST_STEPS
 from dana.finetuning.saved import SavedClassifier, open_classifier
 from dana.models.encoder_folder import save_encoder
 from dana.tasks.card import TaskCard
@@ -160,42 +159,6 @@ def pipeline_targets(labels: Sequence[Any], kind: Kind) -> np.ndarray:
     return np.array(kind.labels)[np.asarray(labels, dtype=np.int64)]
 
 
-def vectors_pipeline(
-    vectors: np.ndarray,
-    labels: Sequence[Any],
-    kind: Kind,
-    strength: float,
-    class_weight: str | None = None,
-) -> Any:
-    """Fit the linear model of the probe (:func:`dana.finetuning.probe.probe_scores`) as a scikit-learn pipeline.
-
-    Args:
-        vectors: Shape (texts, width).
-        labels: Labels as the kind represents them.
-        kind: Kind of the labels.
-        strength: Inverse strength of the penalty.
-        class_weight: ``balanced`` weighs classes alike; None weighs texts alike.
-    """
-    from sklearn.dummy import DummyClassifier
-    from sklearn.linear_model import LogisticRegression, Ridge
-    from sklearn.multiclass import OneVsRestClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    targets = pipeline_targets(labels, kind)
-    model: Any = LogisticRegression(C=strength, max_iter=MOST_STEPS, class_weight=class_weight)
-    if not kind.has_labels:
-        model = Ridge(alpha=1 / strength)
-    elif kind.dtype is object:
-        model = OneVsRestClassifier(model)
-    elif len(np.unique(targets)) < 2:
-        model = DummyClassifier(strategy="most_frequent")
-    pipeline = make_pipeline(StandardScaler(), model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of labels that all texts or none have; of last digits
-        return pipeline.fit(vectors.astype(np.float64), targets)
-
-
 def save_tfidf(folder: Path, pipeline: Any, description: Description) -> None:
     """Save a scikit-learn pipeline from text to label.
 
@@ -218,7 +181,7 @@ def save_vectors(
         folder: Target folder; must exist.
         encoder: A checkpoint: folder or name. It is written to ``FOLDER/encoder`` as a folder that
             sentence-transformers opens, unless it is there already.
-        pipeline: See :func:`vectors_pipeline`.
+        pipeline: From :func:`dana.finetuning.probe.fitted`, fitted to :func:`pipeline_targets`.
         description: What the model is; its form is ``vectors``, and ``max_tokens`` the length to
             which texts were cut for the vectors that the pipeline was fitted to.
     """

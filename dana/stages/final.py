@@ -36,7 +36,7 @@ from dana.core.schemas import FINAL, iterate_documents
 from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.choice import VERSION, Candidate, Choice, choose, label_rows
 from dana.finetuning.likeness import save_likeness
-from dana.finetuning.probe import LabelledVectors, choose_strength, group_numbers, text_keys
+from dana.finetuning.probe import LabelledVectors, choose_strength, fitted, group_numbers, text_keys
 from dana.finetuning.result_card import CHOICE, encoder_card, model_card
 from dana.finetuning.result_card import result_lines as result_lines
 from dana.finetuning.result_model import (
@@ -46,7 +46,6 @@ from dana.finetuning.result_model import (
     pipeline_targets,
     save_tfidf,
     save_vectors,
-    vectors_pipeline,
 )
 from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.saved import save_classifier
@@ -703,7 +702,8 @@ def _vectors_model(task: TaskCard, examples: list[Example], encoder: Transformer
         task.class_weight,
     )
     strength = choose_strength(known)
-    return vectors_pipeline(vectors, labels, kind, strength, task.class_weight)
+    targets = pipeline_targets(labels, kind)
+    return fitted(vectors, targets, kind, strength, task.class_weight)
 
 
 def encoder_stage(

@@ -15,12 +15,13 @@ from dana.finetuning.probe import (
     choose_strength,
     cross_validated,
     draw_labels,
+    fitted,
     fold_numbers,
     probe_scores,
     strata_of,
     text_keys,
 )
-from dana.finetuning.result_model import vectors_pipeline
+from dana.finetuning.result_model import pipeline_targets
 from dana.tasks.examples import Example
 from dana.tasks.kinds.multi_label import MultiLabel
 from dana.tasks.kinds.regression import Regression
@@ -262,8 +263,10 @@ def test_the_weighted_loss_chooses_the_penalty_of_balanced_classes():
 @pytest.mark.parametrize("weight", [None, "balanced"])
 def test_the_pipeline_that_is_saved_predicts_what_the_probe_does(weight):
     vectors, labels, _ = skewed()
+    noise = 1e-33 * np.random.default_rng(0).normal(size=(len(labels), 1))
+    vectors = np.hstack([vectors, noise])  # a column that is as good as constant, as MiniLM has
     rows = np.arange(len(labels))
     two = SingleLabel.from_count(2)
-    pipeline = vectors_pipeline(vectors, labels.tolist(), two, 0.1, weight)
+    pipeline = fitted(vectors, pipeline_targets(labels.tolist(), two), two, 0.1, weight)
     names = probe_scores(vectors, labels, two, rows, rows, 0.1, weight).astype(str)
     assert pipeline.predict(vectors).tolist() == names.tolist()

@@ -23,7 +23,7 @@ from dana.cli.main import main
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.encoders.transformer import AUTO, TransformerEncoder
 from dana.finetuning.likeness import Likeness, fit_likeness, save_likeness
-from dana.finetuning.probe import probe_scores
+from dana.finetuning.probe import fitted, probe_scores
 from dana.finetuning.result_model import (
     FINE_TUNED,
     TFIDF,
@@ -33,7 +33,6 @@ from dana.finetuning.result_model import (
     pipeline_targets,
     save_tfidf,
     save_vectors,
-    vectors_pipeline,
 )
 from dana.finetuning.saved import save_classifier
 from dana.models.classifier import new_classifier
@@ -79,7 +78,7 @@ def runs(checkpoint, tmp_path_factory):
         (root / form / "recipe.yaml").write_text("out: .\n")
     save_tfidf(root / TFIDF / "model", words_pipeline(TEXTS, labels, KIND), SETTINGS)
     vectors = TransformerEncoder(checkpoint, AUTO, max_tokens=16).encode(TEXTS).cpu().numpy()
-    pipeline = vectors_pipeline(vectors, labels, KIND, 1.0)
+    pipeline = fitted(vectors, pipeline_targets(labels, KIND), KIND, 1.0)
     description = replace(SETTINGS, form=VECTORS, max_tokens=16)
     save_vectors(root / VECTORS / "model", checkpoint, pipeline, description)
     tokenizer = load_own_tokenizer(checkpoint)
@@ -238,7 +237,7 @@ def test_every_kind_of_label_is_saved_and_predicted(kind_name, checkpoint, tmp_p
     pipeline = words_pipeline(TEXTS, labels, kind)
     save_tfidf(tmp_path / TFIDF, pipeline, given)
     vectors = TransformerEncoder(checkpoint, AUTO, max_tokens=16).encode(TEXTS).cpu().numpy()
-    linear = vectors_pipeline(vectors, labels, kind, 0.1)
+    linear = fitted(vectors, pipeline_targets(labels, kind), kind, 0.1)
     description = replace(given, form=VECTORS, max_tokens=16)
     save_vectors(tmp_path / VECTORS, checkpoint, linear, description)
     rows = np.arange(len(TEXTS))

@@ -15,7 +15,8 @@ from toy_kinds import metrics
 from dana.core.errors import ConfigError
 from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.encoded_split import MOST_WINDOWS, EncodedSplit
-from dana.finetuning.result_model import Description, save_vectors, vectors_pipeline
+from dana.finetuning.probe import fitted
+from dana.finetuning.result_model import Description, pipeline_targets, save_vectors
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings
 from dana.finetuning.text_model import open_text_model
 from dana.models.folder import load_own_tokenizer
@@ -165,7 +166,7 @@ def test_a_saved_model_of_vectors_reads_windows_when_it_labels(checkpoint, late_
     encoder = TransformerEncoder(checkpoint, "auto", max_tokens=WIDTH, windows="mean")
     labels = [task.labels.index(row["label"]) for row in rows]
     vectors = encoder.encode([row["text"] for row in rows]).numpy()
-    pipeline = vectors_pipeline(vectors, labels, task.label_kind, 10.0)
+    pipeline = fitted(vectors, pipeline_targets(labels, task.label_kind), task.label_kind, 10.0)
     description = Description.of_card("vectors", task, windows="mean")
     folder = tmp_path / "model"
     folder.mkdir()
