@@ -7,7 +7,7 @@ the same passes, as its dropout depends on the cut.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from dana.train.objectives.base import Collator
 from dana.train.objectives.batch import StepBatch
 from dana.train.plan import Plan
 from dana.train.settings import AUTO, TrainSettings
-from dana.train.trial import DTYPES
+from dana.train.trial import trying
 
 DEFAULT = 8192  # of a CPU, and where the launch cuts the model up
 MOST = 65_536  # larger passes keep no GPU busier, of any model that people adapt; and one text more
@@ -81,18 +81,13 @@ class Trial:
         device = self.accelerator.device
         rows = micro_batches(batch.lengths, shape, 0, self.accelerator.num_processes)[0]
         module = trial_module(self.model, self.settings, shape.bf16, device)
-        was_training = self.model.training
-        module.train()
-        autocast: Any = nullcontext()
-        if self.precision.name in DTYPES:
-            autocast = torch.autocast(device.type, DTYPES[self.precision.name])
         try:
-            with torch_seed(0, device), autocast:
+            with trying(self.model, self.precision) as autocast:
                 micro = batch.micro(rows, shape).to(device)
-                batch.outputs(module, micro).float().sum().backward()
+                with autocast:
+                    outputs = batch.outputs(module, micro)
+                outputs.float().sum().backward()
         finally:
-            self.model.train(was_training)
-            module.zero_grad(set_to_none=True)
             _release(device)
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import send_to_device
 
 from dana.core.device import full_float32
 from dana.core.errors import ArtifactError, ConfigError, DanaError
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
-from dana.core.rng import torch_seed
 from dana.models.folder import lacks_memory, running
 from dana.models.head_file import is_cut
 from dana.models.language_model import ordinary_tokens
@@ -26,11 +26,10 @@ from dana.train.examples import ExampleSet
 from dana.train.execution import Precision, bf16_by_launch
 from dana.train.layout import BatchLayout, lay_out, micro_batches
 from dana.train.objectives.base import Collator
-from dana.train.objectives.batch import move_tensors
 from dana.train.passes import Trial, choose_tokens, default_tokens, trial_module
 from dana.train.plan import Plan
 from dana.train.settings import TrainSettings
-from dana.train.trial import DTYPES, try_precision
+from dana.train.trial import try_precision, trying
 
 log = get_logger(__name__)
 
@@ -221,24 +220,17 @@ def kernel_failure(model: Any, precision: Precision) -> str:
     if failure:
         return failure
     kind = model.config.model_type
-    device = precision.device
-    shape = BatchLayout.from_config(model.config, TRIAL_OFFSETS[-1], "unpadded")
-    ids = torch.from_numpy(ordinary_tokens(model, shape.budget)).to(device)[None]
-    _, attention = lay_out(np.arange(2), TRIAL_OFFSETS, shape)
-    attention = move_tensors(attention, device)
+    inputs = _two_texts_in_a_row(model, precision.device)
     before = calls.copy()
     try:
-        with _without_padding(model), torch_seed(0, device):
-            model.train()
-            with torch.autocast(device.type, DTYPES[precision.name]):
-                states = model.base_model(input_ids=ids, **attention)[0]
+        with _without_padding(model), trying(model, precision) as autocast:
+            with autocast:
+                states = model.base_model(**inputs)[0]
             states.float().sum().backward()
     except Exception as error:  # a library's, of any kind
         reason = str(error).strip().partition("\n")[0]
         what = f"tried in {precision.name}, {kind} fails without padding"
         return f"{what}: {type(error).__name__}: {reason}"
-    finally:
-        model.zero_grad(set_to_none=True)
     taken = calls - before
     if not taken["kernel"] or taken["product"]:
         return f"tried in {precision.name}, the attention of {kind} does not take the kernel"
@@ -247,8 +239,7 @@ def kernel_failure(model: Any, precision: Precision) -> str:
 
 @contextmanager
 def _without_padding(model: Any) -> Iterator[None]:
-    """Give a model the attention for rows without padding; its mode and attention come back."""
-    was_training = model.training
+    """Give a model the attention for rows without padding; its own comes back."""
     implementation = model.config._attn_implementation
     register()
     try:
@@ -256,7 +247,15 @@ def _without_padding(model: Any) -> Iterator[None]:
         yield
     finally:
         model.set_attn_implementation(implementation)
-        model.train(was_training)
+
+
+def _two_texts_in_a_row(model: Any, device: torch.device) -> dict[str, Any]:
+    """Make the inputs of a pass over two short texts in one row without padding."""
+    shape = BatchLayout.from_config(model.config, TRIAL_OFFSETS[-1], "unpadded")
+    ids = torch.from_numpy(ordinary_tokens(model, shape.budget))[None]
+    _, attention = lay_out(np.arange(2), TRIAL_OFFSETS, shape)
+    inputs: dict[str, Any] = send_to_device({"input_ids": ids, **attention}, device)
+    return inputs
 
 
 def keeps_apart(model: Any) -> bool:
@@ -264,23 +263,17 @@ def keeps_apart(model: Any) -> bool:
 
     Its attention implementation stays as it was.
     """
-    shape = BatchLayout.from_config(model.config, TRIAL_OFFSETS[-1], "unpadded")
-    ids = torch.from_numpy(ordinary_tokens(model, shape.budget)).to(model.device)[None]
-    lengths = np.diff(TRIAL_OFFSETS).tolist()
-    _, attention = lay_out(np.arange(2), TRIAL_OFFSETS, shape)
-    attention = move_tensors(attention, model.device)
+    inputs = _two_texts_in_a_row(model, model.device)
+    texts = inputs["input_ids"].split(np.diff(TRIAL_OFFSETS).tolist(), 1)
     network = model.base_model
-    was_training = model.training
-    model.eval()
+    in_float32 = Precision(model.device, "no", from_launcher=False)
     try:
-        with torch.no_grad(), running(model), full_float32():
-            alone = torch.cat([network(input_ids=text)[0] for text in ids.split(lengths, 1)], 1)
+        with trying(model, in_float32, trains=False), running(model), full_float32():
+            alone = torch.cat([network(input_ids=text)[0] for text in texts], 1)
             with _without_padding(model):
-                joint = network(input_ids=ids, **attention)[0]
+                joint = network(**inputs)[0]
     except ArtifactError:  # it does not take these arguments
         return False
-    finally:
-        model.train(was_training)
     return torch.allclose(joint, alone, rtol=1e-3, atol=1e-4 * float(alone.abs().max()))
 
 

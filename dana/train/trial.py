@@ -4,7 +4,8 @@ That a device computes in bfloat16 does not say that a model does: the attention
 first version overflow in it, and X-MOD's adapters mix it with float32.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -67,13 +68,8 @@ def _failure(
     precision: Precision, module: torch.nn.Module, forward: Callable[[], Tensor], trains: bool
 ) -> str:
     """Return why a model does not run in a precision; empty if it does, or memory is too short to tell."""
-    device = precision.device
-    was_training = module.training
-    module.train(trains)
-    dtype = DTYPES.get(precision.name)
-    autocast = torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None)
     try:
-        with torch_seed(0, device), torch.set_grad_enabled(trains):
+        with trying(module, precision, trains) as autocast:
             with autocast:
                 outputs = forward()
             if trains:
@@ -92,12 +88,35 @@ def _failure(
             f"{_name_of(module)}: the model cannot {work} in {NAMES[precision.name]}: "
             f"{type(error).__name__}: {reason}"
         )
+    if is_finite or precision.name == "no":  # in float32 the run says which step it was
+        return ""
+    return f"{_name_of(module)}: what the model computes in {NAMES[precision.name]} is not finite"
+
+
+@contextmanager
+def trying(
+    module: torch.nn.Module, precision: Precision, trains: bool = True
+) -> Iterator[AbstractContextManager[Any]]:
+    """Hold a model for a trial; its mode, its gradients and the random generators come back.
+
+    Args:
+        module: The model, on its device.
+        precision: Precision of the trial.
+        trains: Whether it has dropout and gradients.
+
+    Yields:
+        The context in which the forward pass has that precision.
+    """
+    device = precision.device
+    dtype = DTYPES.get(precision.name)
+    was_training = module.training
+    module.train(trains)
+    try:
+        with torch_seed(0, device), torch.set_grad_enabled(trains):
+            yield torch.autocast(device.type, dtype or torch.bfloat16, enabled=dtype is not None)
     finally:
         module.train(was_training)
         module.zero_grad(set_to_none=True)
-    if is_finite or dtype is None:  # in float32 the run says which step it was
-        return ""
-    return f"{_name_of(module)}: what the model computes in {NAMES[precision.name]} is not finite"
 
 
 def _name_of(module: torch.nn.Module) -> str:

@@ -12,6 +12,7 @@ from accelerate.state import AcceleratorState
 from dana.core.errors import DanaError
 from dana.models.heads import SelectedLogits
 from dana.train import passes
+from dana.train.execution import Precision
 from dana.train.layout import BatchLayout, micro_batches
 from dana.train.loop import train
 from dana.train.objectives.classes import ClassCollator
@@ -133,7 +134,7 @@ def test_the_least_of_all_ranks_is_taken(monkeypatch):
             gathered.append(int(own))
             return torch.tensor([int(own), 64])
 
-    precision = SimpleNamespace(name="no")
+    precision = Precision(Ranks.device, "no", from_launcher=False)
     trial = Trial(bert(), random_examples(), SETTINGS, Ranks(), precision, MASKED)
     tokens, _ = passes.choose_tokens(trial, BatchLayout())
     assert (gathered, tokens) == ([272], 64)

@@ -120,36 +120,6 @@ ACCURACY = "accuracy"
 NATS = "nats"  # of a negative log-likelihood
 
 
-def move_tensors(values: dict[str, Any], device: "torch.device") -> dict[str, Any]:
-    """Copy the tensors of a dictionary, and of those in it, to a device; other values stay."""
-    from torch import Tensor
-
-    moved: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            moved[name] = move_tensors(value, device)
-        elif isinstance(value, Tensor):
-            moved[name] = value.to(device, non_blocking=True)
-        else:
-            moved[name] = value
-    return moved
-
-
-def _pin(values: dict[str, Any]) -> dict[str, Any]:
-    """Pin the tensors of a dictionary, and of those in it; other values stay."""
-    from torch import Tensor
-
-    pinned: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            pinned[name] = _pin(value)
-        elif isinstance(value, Tensor):
-            pinned[name] = value.pin_memory()
-        else:
-            pinned[name] = value
-    return pinned
-
-
 @dataclass(frozen=True)
 class MicroBatch:
     """Tensors of one forward pass; Σ coefficients · losses / Z is its share of the step's loss.
@@ -169,11 +139,16 @@ class MicroBatch:
 
     def pinned(self) -> "MicroBatch":
         """Copy all tensors to memory that a GPU copies from while the CPU goes on."""
-        return replace(self, **_pin(vars(self)))
+        from accelerate.utils import recursively_apply
+        from torch import Tensor
+
+        return replace(self, **recursively_apply(Tensor.pin_memory, vars(self)))
 
     def to(self, device: "torch.device") -> "MicroBatch":
         """Copy all tensors to a device."""
-        return replace(self, **move_tensors(vars(self), device))
+        from accelerate.utils import send_to_device
+
+        return replace(self, **send_to_device(vars(self), device, non_blocking=True))
 
     @property
     def sizes(self) -> list[int]:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from accelerate.utils import send_to_device
 from torch import Tensor
 
 from dana.core.errors import ArtifactError
@@ -20,7 +21,7 @@ from dana.train.examples import SpecialTokens, TrainingText
 from dana.train.layout import BatchLayout, lay_out
 from dana.train.objectives.architectures import is_masked_model, refuse_architecture
 from dana.train.objectives.base import Objective
-from dana.train.objectives.batch import JointBatch, MicroBatch, move_tensors
+from dana.train.objectives.batch import JointBatch, MicroBatch
 from dana.train.objectives.masked import HELDOUT_SEED
 
 DOCUMENTS_A_STEP = 64
@@ -72,7 +73,7 @@ class TextVectors(WrappedModel):
         model.eval()  # no dropout, which might hide a parameter
         # Not self(...): a subclass adds its head to forward, and makes it after this constructor.
         with gathered(parameters), torch.enable_grad():
-            vectors = TextVectors.forward(self, **move_tensors(inputs, model.device))
+            vectors = TextVectors.forward(self, **send_to_device(inputs, model.device))
             gradients = torch.autograd.grad(vectors.sum(), parameters, allow_unused=True)
         model.train(was_training)
         for parameter, gradient in zip(parameters, gradients, strict=True):
