@@ -253,33 +253,33 @@ def label_rows(predictions: np.ndarray, labels: np.ndarray, kind: Kind) -> list[
         For each label ``label``, ``texts``, ``precision``, ``recall`` and ``f1``; what has no
         denominator is 0.
     """
+    from sklearn.metrics import precision_recall_fscore_support
+
     if not kind.has_labels:
         return []
-    actual = _indicators(labels, kind)
-    measures = []
-    for row in predictions:
-        predicted = _indicators(row, kind)
-        right = (predicted * actual).sum(0)
-        precision = right / np.maximum(predicted.sum(0), 1)
-        recall = right / np.maximum(actual.sum(0), 1)
-        f1 = 2 * right / np.maximum(predicted.sum(0) + actual.sum(0), 1)
-        measures.append((precision, recall, f1))
-    means = np.mean(measures, axis=0)
+    numbers = np.arange(len(kind.labels))
+    actual = _indicated(labels, kind)
+    fits = [
+        precision_recall_fscore_support(
+            actual, _indicated(row, kind), labels=numbers, zero_division=0
+        )
+        for row in predictions
+    ]
+    precision, recall, f1, texts = np.mean(fits, axis=0)
     return [
         {
             "label": name,
-            "texts": int(actual[:, number].sum()),
-            "precision": float(means[0, number]),
-            "recall": float(means[1, number]),
-            "f1": float(means[2, number]),
+            "texts": int(texts[number]),
+            "precision": float(precision[number]),
+            "recall": float(recall[number]),
+            "f1": float(f1[number]),
         }
         for number, name in enumerate(kind.labels)
     ]
 
 
-def _indicators(labels: np.ndarray, kind: Kind) -> np.ndarray:
-    """Return 0 and 1 for each text and label, shape (texts, labels)."""
+def _indicated(labels: np.ndarray, kind: Kind) -> np.ndarray:
+    """Return labels as scikit-learn measures them: numbers, or rows of 0 and 1 for several a text."""
     if kind.dtype is object:
         return np.asarray(kind.loss_labels(labels.tolist()))
-    indicators: np.ndarray = np.eye(len(kind.labels))[labels]
-    return indicators
+    return labels
