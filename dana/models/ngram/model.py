@@ -85,17 +85,6 @@ class NgramModel:
         scores[starts] = 0
         return scores
 
-    def phrases(self) -> Iterable[list[str]]:
-        """Spell out all n-grams, words joined by spaces: a list per order, sorted as its level."""
-        words = self.vocabulary.words
-        phrases = list(words)
-        yield phrases
-        for level in self.levels[1:]:
-            before, last = np.divmod(level.keys, len(words))
-            pairs = zip(before.tolist(), last.tolist(), strict=True)
-            phrases = [f"{phrases[row]} {words[word]}" for row, word in pairs]
-            yield phrases
-
     def save(self, folder: Path) -> None:
         """Write ``ngrams.safetensors`` and ``ngrams.json``."""
         keys = np.concatenate([level.keys for level in self.levels])

@@ -1,8 +1,23 @@
 """Write our models as KenLM and SRILM do, so that they can be compared with those."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from dana.models.ngram.model import NgramModel
+
+
+def phrases_of(model: NgramModel) -> Iterator[list[str]]:
+    """Spell out all n-grams, words joined by spaces: a list per order, sorted as its level."""
+    words = model.vocabulary.words
+    phrases = list(words)
+    yield phrases
+    for level in model.levels[1:]:
+        before, last = np.divmod(level.keys, len(words))
+        pairs = zip(before.tolist(), last.tolist(), strict=True)
+        phrases = [f"{phrases[row]} {words[word]}" for row, word in pairs]
+        yield phrases
 
 
 def write_arpa(model: NgramModel, path: Path) -> None:
@@ -16,7 +31,7 @@ def write_arpa(model: NgramModel, path: Path) -> None:
         stream.write("\\data\\\n")
         for order, level in enumerate(model.levels, 1):
             stream.write(f"ngram {order}={level.keys.size}\n")
-        sections = zip(model.levels, model.phrases(), strict=True)
+        sections = zip(model.levels, phrases_of(model), strict=True)
         for order, (level, phrases) in enumerate(sections, 1):
             stream.write(f"\n\\{order}-grams:\n")
             rows = zip(level.log_probs.tolist(), phrases, level.backoffs.tolist(), strict=True)

@@ -8,7 +8,7 @@ import pytest
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.model import text_entropies
 from dana.models.ngram.vocabulary import Vocabulary
-from tests.models.ngram.arpa import write_arpa
+from tests.models.ngram.arpa import phrases_of, write_arpa
 
 HERE = Path(__file__).parent
 # 60 made-up texts, and what KenLM's estimator made of them:
@@ -59,7 +59,7 @@ def test_every_number_is_written_with_all_its_digits(order, tmp_path):
     ]
     assert lines[-1] == "\\end\\"
     numbers = by_phrase(path)
-    for level, phrases in zip(model.levels, model.phrases(), strict=True):
+    for level, phrases in zip(model.levels, phrases_of(model), strict=True):
         assert (
             np.array([numbers[phrase][0] for phrase in phrases], np.float32).tobytes()
             == level.log_probs.tobytes()

@@ -7,6 +7,7 @@ from dana.core.errors import ArtifactError, DataError
 from dana.models.ngram.kneser_ney import train_ngrams
 from dana.models.ngram.model import NgramModel, text_entropies
 from dana.models.ngram.vocabulary import Vocabulary
+from tests.models.ngram.arpa import phrases_of
 
 TEXTS = ["the cat sat", "the dog sat down", "a cat and a dog", "down sat the cat"] * 3
 
@@ -58,7 +59,7 @@ def test_a_model_is_saved_and_loaded_whole_or_refused(model, tmp_path):
 
 def test_phrases_spell_the_n_grams():
     model = train_ngrams(["b a", "a"], 2, Vocabulary.of_words("ab"))
-    ones, twos = model.phrases()
+    ones, twos = phrases_of(model)
     assert ones == ["<unk>", "<s>", "</s>", "a", "b"]
     assert twos == ["<s> a", "<s> b", "a </s>", "b a"]
 
