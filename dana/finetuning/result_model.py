@@ -87,14 +87,15 @@ class Description:
 
     def __post_init__(self) -> None:
         require(self.form in FORMS, "form", self.form, f"one of {', '.join(FORMS)}")
-        require(not find_kind(self.kind).per_word, "kind", self.kind, f"another: {NO_WORDS}")
+        has_words = find_kind(self.kind).per_word and self.form != FINE_TUNED
+        require(not has_words, "kind", self.kind, f"another: {NO_WORDS}")
 
     @classmethod
     def of_card(cls, form: str, card: TaskCard, **notes: Any) -> "Description":
         """Describe a model of a task.
 
         Raises:
-            ConfigError: If each word has a label.
+            ConfigError: If each word has a label, and the form is not ``fine-tuned``.
         """
         columns = Columns.of_card(card)
         labels = tuple(card.labels)

@@ -25,7 +25,6 @@ from dana.models.folder import (
 )
 from dana.models.heads import positions_of
 from dana.tasks.card import TaskCard
-from dana.tasks.columns import Columns
 from dana.tasks.examples import Example
 from dana.tasks.kinds import KINDS, kind_of_model
 from dana.tasks.kinds.base import Kind
@@ -104,7 +103,7 @@ def write_model(
     splits: dict[str, list[Example]],
     model: str,
     metrics: dict[str, Any],
-) -> None:
+) -> str:
     """Write a classifier, its tokenizer and its model card into a draft.
 
     Args:
@@ -116,6 +115,9 @@ def write_model(
         splits: Examples of all splits.
         model: The base checkpoint, a folder or a Hub name.
         metrics: ``metrics.json`` of all seeds.
+
+    Returns:
+        Why not to trust it; empty if there is no reason.
     """
     save_classifier(classifier, tokenizer, card.label_kind, draft.path)
     warning = collapse_warning(metrics) if result.seed in collapsed_seeds(metrics) else ""
@@ -143,17 +145,7 @@ def write_model(
     )
     write_text(draft.path / "README.md", text)
     draft.seeds["seed"] = result.seed
-    columns = Columns.of_card(card)
-    fields = {"text_field": columns.text, "id_field": columns.id}
-    optional = {
-        "text_pair_field": columns.text_pair,
-        "template": columns.template,
-        "separator": columns.separator,
-        "header": None if columns.header else False,
-        "text_documents": None if columns.text_documents == "auto" else columns.text_documents,
-        "warning": warning or None,
-    }
-    draft.notes |= fields | {name: value for name, value in optional.items() if value is not None}
+    return warning
 
 
 def _how_to_open(model: Any, auto: str, pipeline: str) -> str:

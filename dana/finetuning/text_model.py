@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dana.core.artifacts import read_manifest
 from dana.core.errors import ArtifactError, PluginError
 from dana.core.files import restore_folder
 from dana.core.logging import get_logger
@@ -172,7 +171,8 @@ def open_text_model(name: str) -> TextModel:
     where = find_model(name)
     folder = Path(where)
     if not is_result(folder):
-        return _open_alone(where)
+        classifier = open_classifier(where)
+        return TextModel(where, classifier.kind, Columns(), None, classifier=classifier)
     result = open_result(folder)
     description = result.description
     columns = description.columns
@@ -195,22 +195,3 @@ def _open_likeness(folder: Path) -> Likeness | None:
     except PluginError as error:
         log.warning("%s: which texts are unlike its training texts is not said: %s", folder, error)
         return None
-
-
-def _open_alone(model: str) -> TextModel:
-    """Open a classifier of transformers, with the columns in its manifest, if it has one."""
-    folder = Path(model)
-    notes = read_manifest(folder) if folder.is_dir() else {}
-    classifier = open_classifier(model)
-    columns = Columns(
-        text=notes.get("text_field") or "text",
-        text_pair=notes.get("text_pair_field"),
-        template=notes.get("template"),
-        id=notes.get("id_field"),
-        separator=notes.get("separator"),
-        header=notes.get("header", True),
-        text_documents=notes.get("text_documents", "auto"),
-    )
-    reads_pairs = columns.text_pair is not None if notes else None
-    warning = str(notes.get("warning", ""))
-    return TextModel(model, classifier.kind, columns, reads_pairs, warning, classifier=classifier)

@@ -38,6 +38,7 @@ from dana.corpus.documents import source_digests
 from dana.corpus.text import ENTITY_MARKERS, entity_markers
 from dana.finetuning.encoded_split import MOST_WINDOWS, EncodedSplit
 from dana.finetuning.loop import Callbacks, SeedTraining, run_seed
+from dana.finetuning.result_model import FINE_TUNED, Description
 from dana.finetuning.results import SeedResult, read_results, summarise, write_result
 from dana.finetuning.saved import write_model
 from dana.finetuning.settings import WHOLE, FinetuneSettings, checkpoint_entry, training_class
@@ -464,7 +465,9 @@ def model_stage(
         tokenizer = _finish(classifier, job)
         used = {**splits, "train": job.training_texts(splits)}
         metrics = summarise(seeds)
-        write_model(draft, classifier, result, job.task, tokenizer, used, model, metrics)
+        warning = write_model(draft, classifier, result, job.task, tokenizer, used, model, metrics)
+        notes = {"warning": warning} if warning else {}
+        Description.of_card(FINE_TUNED, job.task, **notes).write(draft.path)
 
     written = read_manifest(out)  # empty where no model was written yet
     is_other_seed = bool(written) and written["depends_on"].get("seed", best.seed) != best.seed

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from transformers import AutoModelForSequenceClassification
 
 from dana.cli.main import main
-from dana.core.artifacts import read_manifest
+from dana.core.artifacts import read_json, read_manifest
 from dana.core.errors import ArtifactError, ConfigError
 from dana.finetuning.loop import run_seed
 from dana.finetuning.saved import open_classifier
@@ -249,8 +249,9 @@ def test_predictions_on_pairs_are_those_of_the_run_and_their_second_field_has_an
     ]
     assert main(["predict", str(pairs_run / "out-model"), str(test), "--out", str(out)]) == 0
     assert list(rows[0]) == pq.read_schema(out).names == COLUMNS, "the last: it collapsed"
+    columns = read_json(pairs_run / "out-model" / "result.json")["columns"]
+    assert (columns["text"], columns["text_pair"]) == ("premise", "hypothesis")
     manifest = read_manifest(pairs_run / "out-model")
-    assert (manifest["text_field"], manifest["text_pair_field"]) == ("premise", "hypothesis")
     assert manifest["depends_on"]["task"]["text_pair"] == "hypothesis"
     assert "It reads pairs of texts" in (pairs_run / "out-model" / "README.md").read_text()
     pair = toy_pairs.rows(1, 9)[0]
