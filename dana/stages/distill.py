@@ -197,7 +197,7 @@ def _held_out_sentences(
     found: dict[str, TaughtSentences | None] = {}
     for name, text in data.heldout_texts(tokenizer).items():
         try:
-            documents, _ = objective.heldout_examples(text, tokenizer, TEACHER_TOKENS)
+            documents, _ = objective.examples(text, tokenizer, TEACHER_TOKENS)
         except DataError:  # no document has enough sentences
             found[name] = None
             continue

@@ -92,7 +92,7 @@ def _losses_of_base(model: str, data: TrainingData, settings: AdaptSettings) -> 
     tokenizer = language_model.tokenizer
     pool = folder_text(data.pool_heldout, tokenizer)
     heldout = heldout_examples({"pool": pool}, objective, tokenizer, settings)
-    make = partial(objective.heldout_examples, tokenizer=tokenizer, max_tokens=settings.max_tokens)
+    make = partial(objective.examples, tokenizer=tokenizer, max_tokens=settings.max_tokens)
     examples, _ = data.examples(tokenizer, make)
     assert isinstance(examples, Examples)  # of an objective without a head of its own
     state = prepare(language_model.model, settings, make_accelerator())

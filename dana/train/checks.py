@@ -313,7 +313,7 @@ class ObjectiveChecks:
     def check_the_held_out_loss_is_finite(self) -> None:
         """Check that held-out text has a finite loss, and an accuracy between 0 and 1, if any."""
         text = self.text(self.base.texts())
-        examples, _ = self.objective.heldout_examples(text, self.tokenizer, MAX_TOKENS)
+        examples, _ = self.objective.examples(text, self.tokenizer, MAX_TOKENS)
         collator = self.objective.heldout_collator(self.tokenizer)
         state = self.state
         loss = measure_loss(state.module, examples, collator, state.shape, state.accelerator)

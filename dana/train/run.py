@@ -54,7 +54,7 @@ def heldout_examples(
     samples = {}
     for name, text in texts.items():
         try:
-            examples, _ = objective.heldout_examples(text, tokenizer, settings.max_tokens)
+            examples, _ = objective.examples(text, tokenizer, settings.max_tokens)
         except DataError as error:
             if not objective.cuts_sentences:
                 raise

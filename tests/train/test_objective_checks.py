@@ -102,13 +102,13 @@ class KeepsItsHeadInTheModel(Position):
 
 @dataclass(frozen=True)
 class CountsNothing(Position):
-    def examples(self, text, tokenizer, max_tokens, seed):
+    def examples(self, text, tokenizer, max_tokens, seed=None):
         return super().examples(text, tokenizer, max_tokens, seed)[0], {}
 
 
 @dataclass(frozen=True)
 class ReadsEverything(Position):
-    def examples(self, text, tokenizer, max_tokens, seed):
+    def examples(self, text, tokenizer, max_tokens, seed=None):
         return super().examples(replace(text, weights=None), tokenizer, max_tokens, seed)
 
 

@@ -120,15 +120,16 @@ class Objective(ABC):
         """
 
     def examples(
-        self, text: TrainingText, tokenizer: Any, max_tokens: int, seed: int
+        self, text: TrainingText, tokenizer: Any, max_tokens: int, seed: int | None = None
     ) -> tuple[ExampleSet, dict[str, int]]:
-        """Make training examples of a text: by default windows of neighbouring selected units.
+        """Make examples of a text: by default windows of neighbouring selected units.
 
         Args:
             text: Tokenised documents and the weights of their units.
             tokenizer: A fast Hugging Face tokenizer.
             max_tokens: Most tokens of an example, special tokens included.
-            seed: Seed of the run.
+            seed: Seed of the run; None makes held-out examples, which like
+                :meth:`heldout_collator` depend on no settings.
 
         Returns:
             The examples, and counts for the manifest.
@@ -137,14 +138,10 @@ class Objective(ABC):
             DataError: If the weights do not fit the text, or no example remains.
             ConfigError: If `max_tokens` is too small for the tokenizer.
         """
-        special_tokens = self.collator(tokenizer, seed).special_tokens
-        return build_examples(text.tokens, text.weights, special_tokens, max_tokens, text.exclude)
-
-    def heldout_examples(
-        self, text: TrainingText, tokenizer: Any, max_tokens: int
-    ) -> tuple[ExampleSet, dict[str, int]]:
-        """Make held-out examples; like :meth:`heldout_collator` without settings or seed."""
-        special_tokens = self.heldout_collator(tokenizer).special_tokens
+        if seed is None:
+            special_tokens = self.heldout_collator(tokenizer).special_tokens
+        else:
+            special_tokens = self.collator(tokenizer, seed).special_tokens
         return build_examples(text.tokens, text.weights, special_tokens, max_tokens, text.exclude)
 
     def learning_rate(self, width: int) -> float:

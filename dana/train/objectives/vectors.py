@@ -139,20 +139,11 @@ class VectorObjective(Objective):
         return replace(super().prepare_model(model, seed, dropout), new=frozenset())
 
     def examples(
-        self, text: TrainingText, tokenizer: Any, max_tokens: int, seed: int
+        self, text: TrainingText, tokenizer: Any, max_tokens: int, seed: int | None = None
     ) -> tuple[Documents, dict[str, int]]:
         special_tokens = SpecialTokens.from_tokenizer(tokenizer)
-        return build_documents(
-            text, special_tokens, max_tokens // self.pieces_a_text, self.draw(seed)
-        )
-
-    def heldout_examples(
-        self, text: TrainingText, tokenizer: Any, max_tokens: int
-    ) -> tuple[Documents, dict[str, int]]:
-        special_tokens = SpecialTokens.from_tokenizer(tokenizer)
-        return build_documents(
-            text, special_tokens, max_tokens // self.pieces_a_text, self.heldout_draw()
-        )
+        draw = self.heldout_draw() if seed is None else self.draw(seed)
+        return build_documents(text, special_tokens, max_tokens // self.pieces_a_text, draw)
 
 
 def text_inputs(
