@@ -312,8 +312,10 @@ def probe_curves(probes: pd.DataFrame, task: str) -> Figure:
 
 
 def _slug(task: str) -> str:
-    """Return the name of a task as part of a figure's name."""
-    return "".join(letter if letter.isalnum() else "-" for letter in task)
+    """Return the name of a task as part of a figure's name; another for each task."""
+    return "".join(
+        letter if letter.isalnum() or letter == "-" else f"_{ord(letter):x}_" for letter in task
+    )
 
 
 def forest_rows(differences: pd.DataFrame) -> pd.DataFrame:

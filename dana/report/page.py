@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dana.core.artifacts import write_text
+from dana.core.artifacts import read_json, write_json, write_text
 from dana.core.logging import get_logger
 from dana.core.text_table import csv_text
 from dana.report.svg import Figure
@@ -256,20 +256,30 @@ class Report:
 def write_page(report: Report, folder: Path, stem: str) -> Path:
     """Write ``STEM.html``, ``STEM.md``, ``tables/NAME.csv`` and figures.
 
-    Equal reports give the same bytes. All texts are made before the first file is written.
+    Equal reports give the same bytes. All texts are made before the first file is written. Tables that
+    only an earlier page of this stem had are removed; ``tables/STEM.json`` lists those of the page,
+    because pages of other stems may have theirs in the same folder.
 
     Returns:
         Path of the HTML file, which needs no other file.
     """
     page = folder / f"{stem}.html"
+    tables = folder / "tables"
     texts = {}
     for table in report.tables:
-        texts[folder / "tables" / f"{table.name}.csv"] = csv_text(table.frame)
+        texts[tables / f"{table.name}.csv"] = csv_text(table.frame)
+    names = [file.name for file in texts]
     texts[page.with_suffix(".md")] = to_markdown(report)
     texts[page] = to_html(report)
     if report.figure_folder:
         for figure in report.figures:
             figure.write(folder / report.figure_folder)
+    listing = tables / f"{stem}.json"
+    earlier_names = read_json(listing) if listing.is_file() else []
+    for file in tables.glob("*.csv"):
+        if file.name in earlier_names and file.name not in names:
+            file.unlink()
+    write_json(listing, names)
     for file, text in texts.items():
         write_text(file, text)
     log.info("%-9s written  %s", "report", page)

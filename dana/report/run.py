@@ -120,7 +120,7 @@ class RunFrames:
         step_seconds: Seconds that each step recorded itself, by its path.
         wall_seconds: Seconds in which at least one step of ``dana run`` was at work; 0 without steps.
         missing: What a run that was stopped has not made yet, in words.
-        stale: A sentence for each model or result whose input was replaced after it was made.
+        stale: A sentence for each model or result whose input the run does not have (any more).
         stop: Why the run was stopped early; empty if it was not, or was continued.
     """
 
@@ -317,7 +317,7 @@ def find_missing(
 
 
 def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """Yield a sentence for each model and result whose input was replaced since.
+    """Yield a sentence for each model and result whose input the run does not have (any more).
 
     Args:
         stages: Manifest of each artifact by its path in the run.
@@ -332,8 +332,8 @@ def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:
             has_weights = (folder.parent / "weights").as_posix() in stages
             if has_weights and depends_on.get("weights") not in fingerprints:
                 yield (
-                    f"Beware: {path} was trained on weights that were replaced since: "
-                    "adapt it again."
+                    f"Beware: {path} was trained on weights that this folder does not have: if they "
+                    "were replaced since, adapt it again."
                 )
         if manifest.get("kind") == "finetune":
             # The result of a single seed lies in a folder that names no arm; it is not checked.

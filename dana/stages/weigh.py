@@ -189,7 +189,7 @@ def _weigh(inputs: Inputs, draft: Draft) -> None:
     if inputs.groups is not None:
         balance = parse_balance(str(settings.balance))  # a table of groups means that it is set
         shares = inputs.groups.shares(balance)
-        groups = UnitGroups(inputs.groups.of_units(scores), shares)
+        groups = UnitGroups(inputs.groups.of_units(scores), shares, inputs.groups.given_names)
     held_out = held_out_target(scores)
     choosing_units = 0
     segments = None
@@ -401,6 +401,11 @@ class Groups:
         groups = sorted(distinct)
         return cls(path, column, groups, [str(value) for value in groups], keys)
 
+    @property
+    def given_names(self) -> list[str]:
+        """How the setting ``weigh.balance`` names each group: by its value."""
+        return [str(value) for value in self.values]
+
     def shares(self, balance: Balance) -> np.ndarray:
         """Return the share of the budget of each group, float64 of shape (groups,).
 
@@ -411,7 +416,7 @@ class Groups:
         Raises:
             ConfigError: If a named group does not exist.
         """
-        names = [str(value) for value in self.values]
+        names = self.given_names
         choices = ", ".join(names[:20])
         for group in balance.shares:
             is_known = group in names

@@ -1,6 +1,8 @@
 """Read the files of a labelled table as pandas has it: what every other door reads as records."""
 
-from pathlib import Path
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pandas as pd
@@ -20,13 +22,19 @@ def holds_classes(folder: Path) -> bool:
     """Return whether a folder holds a folder of text files per label, and no tables."""
     if not folder.is_dir() or not files_of_classes(folder):
         return False
-    return not any(is_table_name(path) for path in folder.rglob("*"))
+    return not any(is_table_name(path) for path in _visible(folder, "**/*"))
 
 
 def files_of_classes(folder: Path) -> list[Path]:
     """List the files below the folders of a folder, in the order of their names."""
-    paths = sorted(folder.glob("*/**/*"))
-    return [path for path in paths if path.is_file() and not path.name.startswith(".")]
+    return sorted(path for path in _visible(folder, "*/**/*") if path.is_file())
+
+
+def _visible(folder: Path, pattern: str) -> Iterator[Path]:
+    """Yield the paths below a folder that are not hidden and in no hidden folder, such as ``.git``."""
+    for path in folder.glob(pattern):
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            yield path
 
 
 def text_of(path: Path) -> str:
@@ -51,17 +59,19 @@ def read_files(source: str, notes: list[str], form: dict[str, Any], inputs: Inpu
         inputs: How files are read.
 
     Returns:
-        One row per record; the index has the lines of the rows, of several files their names, too.
+        One row per record; the index has the lines of the rows, of several files their paths below
+        the folder that holds all, too.
 
     Raises:
         DataError: If a row cannot be read; names the first five and their number.
     """
     files = expand(source)
+    names = _paths_below_common_folder(files)
     is_delimited = False
     rows: list[dict[str, Any]] = []
     index: list[Any] = []
     bad = BadRecords()
-    for file in files:
+    for file, name in zip(files, names, strict=True):
         layout = _layout_of(file, inputs)
         is_delimited = is_delimited or layout is not None
         if layout is not None and layout.separator != NO_SEPARATOR:
@@ -76,7 +86,7 @@ def read_files(source: str, notes: list[str], form: dict[str, Any], inputs: Inpu
                 names = names_by_column[column]
                 record.fields[column] = _as_name(record.fields[column], names)
             rows.append(record.fields)
-            index.append(record.line if len(files) == 1 else f"{file.name}:{record.line}")
+            index.append(record.line if len(files) == 1 else f"{name}:{record.line}")
     if bad:
         raise bad.error()
     notes[:] = dict.fromkeys(notes)  # of several files alike, a sentence once
@@ -102,6 +112,13 @@ def _as_name(value: Any, names: list[str]) -> Any:
         return [_as_name(part, names) for part in value]
     is_class = isinstance(value, int) and 0 <= value < len(names)
     return names[value] if is_class else None
+
+
+def _paths_below_common_folder(files: Sequence[File]) -> list[str]:
+    """Return the path of each file below the innermost folder that holds all of them."""
+    paths = [PurePosixPath(str(file)) for file in files]
+    folder = os.path.commonpath([path.parent for path in paths])
+    return [str(path.relative_to(folder)) for path in paths]
 
 
 def _has_nested_fields(fields: dict[str, Any]) -> bool:

@@ -291,19 +291,12 @@ def collapsed_seeds(metrics: Mapping[str, Any]) -> list[int]:
     """List the seeds whose model collapsed.
 
     A model collapsed if its predictions of the test texts say nothing
-    (:meth:`dana.tasks.kinds.base.Kind.is_collapsed`), or if it is not better than the largest class
-    on the development data.
+    (:meth:`dana.tasks.kinds.base.Kind.is_collapsed`).
 
     Args:
         metrics: Content of a fine-tuning's ``metrics.json``.
     """
-    sign = -1 if metrics["direction"] == "lower" else 1
-    seeds = []
-    for row in metrics["seeds"]:
-        gain = sign * (row["dev_score"] - row["largest_class_dev"])
-        if row["degenerate"] or gain <= 0:
-            seeds.append(row["seed"])
-    return seeds
+    return [row["seed"] for row in metrics["seeds"] if row["degenerate"]]
 
 
 def collapse_warning(metrics: Mapping[str, Any]) -> str:
@@ -317,14 +310,12 @@ def collapse_warning(metrics: Mapping[str, Any]) -> str:
         return ""
     # Seeds of other folds have other baselines; those of the first collapsed seed are named.
     row = next(row for row in metrics["seeds"] if row["seed"] == seeds[0])
-    dev_baseline = row["largest_class_dev"]
-    test_baseline = row["largest_class_test"]
-    baselines = f"{dev_baseline:.4f} on dev, {test_baseline:.4f} on test"
+    baseline = row["largest_class_test"]
     names = ", ".join(map(str, seeds))
     which = f"{len(seeds)} of {len(metrics['seeds'])} models (seed {names})"
     return (
-        f"Beware: {which} do not beat the largest class ({metrics['metric']} {baselines}),"
-        f" or predict nearly one label. Their labels mean nothing: {REMEDY}."
+        f"Beware: {which} do not beat the largest class on the test texts "
+        f"({metrics['metric']} {baseline:.4f}), or predict nearly one label. Their labels mean nothing: {REMEDY}."
     )
 
 

@@ -7,7 +7,7 @@ import gzip
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from operator import itemgetter
 from pathlib import Path
@@ -249,10 +249,17 @@ class UnitGroups:
     Attributes:
         group: Group of each unit, int of shape (units,), from 0.
         shares: Share of the budget of each group, shape (groups,), summing to 1.
+        names: How the setting names each group.
     """
 
     group: np.ndarray
     shares: np.ndarray
+    names: Sequence[str]
+
+    @property
+    def wanted(self) -> str:
+        """Names of the groups that have a share, for messages."""
+        return ", ".join(self.names[number] for number in np.flatnonzero(self.shares))
 
 
 def weigh_pool(
@@ -354,12 +361,12 @@ def select_segments(
     counted_by = _segment_amounts(pool, segments, budget.kind, tokens)
     if groups is not None:
         group = segment_groups(segments.ids, groups.group)
-        order = balance_order(order, group, groups.shares, counted_by, budget.kind)
+        order = balance_order(order, group, groups, counted_by, budget.kind)
     running = running_amounts(order, counted_by, budget.kind)
     if groups is not None and running[-1] < limit:
         log.warning(
             "weights   group %s: has %g of a budget of %g; all of it is selected",
-            ", ".join(map(str, np.flatnonzero(groups.shares))),
+            groups.wanted,
             running[-1],
             limit,
         )
@@ -440,7 +447,7 @@ def fill_budget(order: np.ndarray, running: np.ndarray, limit: float) -> np.ndar
 
 
 def balance_order(
-    order: np.ndarray, group: np.ndarray, shares: np.ndarray, counted_by: np.ndarray, kind: str
+    order: np.ndarray, group: np.ndarray, groups: UnitGroups, counted_by: np.ndarray, kind: str
 ) -> np.ndarray:
     """Order segments such that every prefix holds the groups in their shares.
 
@@ -451,7 +458,7 @@ def balance_order(
     Args:
         order: Segments, best first.
         group: Group of each segment.
-        shares: Share of the budget of each group, summing to 1.
+        groups: Shares and names of the groups.
         counted_by: As for :func:`running_amounts`.
         kind: As for :func:`running_amounts`.
 
@@ -459,14 +466,14 @@ def balance_order(
         DataError: If no segment is of a group that has a share.
     """
     priority = np.full(group.size, np.inf)
-    wanted = np.flatnonzero(shares)
-    for number in wanted:
+    for number in np.flatnonzero(groups.shares):
         members = order[group[order] == number]
-        priority[members] = running_amounts(members, counted_by, kind) / shares[number]
+        priority[members] = running_amounts(members, counted_by, kind) / groups.shares[number]
     order = order[np.isfinite(priority[order])]
     if order.size == 0:
-        names = ", ".join(map(str, wanted))
-        raise DataError(f"balance: no segment is mostly of group {names}; name other groups")
+        raise DataError(
+            f"balance: no segment is mostly of group {groups.wanted}; name other groups"
+        )
     return order[np.argsort(priority[order], kind="stable")]
 
 

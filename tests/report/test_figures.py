@@ -158,3 +158,9 @@ def test_forest_lines_are_left_of_zero_where_worse_and_as_long_as_the_intervals(
     low, _, high = map(float, re.search(line + "dana", svg).groups())
     assert low < high < zero
     assert (zero - low) / (zero - high) == pytest.approx(row.low / row.high, rel=1e-3)
+
+
+def test_each_task_has_figures_of_its_own_name():
+    tasks = ["a b", "a-b", "a_b", "a_20_b", "été"]
+    assert len({figures._slug(task) for task in tasks}) == len(tasks)
+    assert all(re.fullmatch(r"[\w-]+", figures._slug(task)) for task in tasks)

@@ -13,6 +13,7 @@ import pytest
 from dana.cli.main import main
 from dana.core.artifacts import MANIFEST
 from dana.core.errors import ArtifactError
+from dana.report.page import Report, Section, Table, write_page
 from dana.report.provenance import reproduction
 from dana.report.run import read_run
 from dana.stages.report import report_stage
@@ -89,6 +90,25 @@ def test_every_table_is_a_file(reported_run):
     columns = ["task", "metric", "arm", "other", "asked", "n", "arm_score", "other_score"]
     assert list(files["differences"])[:8] == columns
     assert {"collapsed", "units_to_decide", "texts_to_decide"} <= set(files["differences"])
+
+
+def test_a_table_that_the_page_has_no_more_is_removed_and_no_table_of_another_page(
+    shared_run, tmp_path
+):
+    run = shutil.copytree(shared_run, tmp_path / "run")
+    tables = run / "tables"
+    write_page(Report("a study", "", [], [section("of_study")]), run, "study")
+    write_page(Report("a run", "", [], [section("of_run")]), run, "report")
+    report_stage(run)
+    assert not (tables / "of_run.csv").exists()
+    assert (tables / "of_study.csv").exists()
+    listed = json.loads((tables / "report.json").read_text())
+    assert {*listed} | {"of_study.csv"} == {file.name for file in tables.glob("*.csv")}
+
+
+def section(*names):
+    frame = pd.DataFrame({"x": [1]})
+    return Section("Question?", "Answer.", tables=tuple(Table(name, "", frame) for name in names))
 
 
 def test_a_pool_accounts_for_every_record(reported_run):

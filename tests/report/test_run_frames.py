@@ -260,7 +260,8 @@ def test_what_was_made_again_since_is_said():
     }
     assert list(find_stale(stages)) == []
     assert list(find_stale({**stages, "weights": {"kind": "weights", "fingerprint": "new"}})) == [
-        "Beware: adapted was trained on weights that were replaced since: adapt it again."
+        "Beware: adapted was trained on weights that this folder does not have: if they were replaced "
+        "since, adapt it again."
     ]
     assert list(find_stale({**stages, "adapted": model("w", "new")})) == [
         "Beware: finetune/toy/dana is of a model that adapted replaced since: fine-tune it again."

@@ -35,6 +35,9 @@ def write_folder(path):
         (path / label).mkdir(parents=True, exist_ok=True)
         (path / label / f"{number}.txt").write_text(text, encoding="utf-8")
         (path / label / ".DS_Store").write_text(f"no text of {label}")
+    for hidden in (".git/HEAD", ".git/refs/heads", ".ipynb_checkpoints/table.csv"):
+        (path / hidden).parent.mkdir(parents=True, exist_ok=True)
+        (path / hidden).write_text("no text of any label")
 
 
 NESTED = [
@@ -168,6 +171,25 @@ def test_texts_without_a_group_are_no_group():
         fold = read_labelled(frame_of(author=authors), group="author")[0]["fold"]
         assert fold.value_counts().max() <= 9
         assert (fold[0], fold[2]) == (fold[1], fold[3])
+
+
+def test_rows_of_files_of_one_name_are_told_apart(tmp_path):
+    rows = [("text", "label"), *ROWS]
+    for folder, part in (("x", rows[:21]), ("y", [rows[0], *rows[21:]])):
+        (tmp_path / folder).mkdir()
+        pd.DataFrame(part[1:], columns=part[0]).to_csv(tmp_path / folder / "t.csv", index=False)
+    frame = read_labelled(str(tmp_path)).texts
+    assert frame["id"].iloc[[0, 20]].tolist() == ["x/t.csv:2", "y/t.csv:2"]
+    assert frame["id"].is_unique
+
+
+@pytest.mark.parametrize("words", [("TRUE", "FALSE"), ("true", "false"), (True, False), ("1", "0")])
+def test_columns_of_true_and_false_are_labels_however_they_are_written(words):
+    yes, no = words
+    rows = [(text, yes if n % 2 else no, yes if n % 3 else no) for n, text in enumerate(FRUIT)]
+    table = pd.DataFrame(rows, columns=["text", "toxic", "obscene"])
+    frame = read_labelled(table, label=["toxic", "obscene"]).texts
+    assert frame["label"].iloc[:4].tolist() == [[], ["obscene", "toxic"], ["obscene"], ["toxic"]]
 
 
 def test_one_fixed_split_tests_a_fifth_and_a_file_of_tests_is_the_only_test():

@@ -85,7 +85,10 @@ def apply_policy(table, settings, shares=None):
     """What the package makes of a table."""
     pool = Pool.from_tables([table], table.num_rows)
     tokens = table["tokens"].to_numpy() if "tokens" in table.column_names else None
-    groups = None if shares is None else UnitGroups(table["group"].to_numpy(), shares)
+    groups = None
+    if shares is not None:
+        names = [f"g{number}" for number in range(len(shares))]
+        groups = UnitGroups(table["group"].to_numpy(), shares, names)
     result = weigh_pool(pool, settings, tokens, groups)
     segment = result.segment if settings.stream else segment_in_document(pool, result.segment)
     return SimpleNamespace(

@@ -69,8 +69,8 @@ def test_groups_smaller_than_the_budget_are_selected_whole(caplog):
     assert select("5 units", (0, 0.5, 0.5)) == [5, 6, 7, 8, 9]
     assert not caplog.records
     assert select("6 units", (0, 0.5, 0.5)) == [5, 6, 7, 8, 9]
-    assert "group 1, 2" in caplog.text
-    with pytest.raises(DataError, match="balance: no segment is mostly of group 3"):
+    assert "group g1, g2" in caplog.text
+    with pytest.raises(DataError, match="balance: no segment is mostly of group g3"):
         select("3 units", (0, 0, 0, 1))
 
 

@@ -19,7 +19,7 @@ QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 JOINED = re.compile(r"['\"]\s+['\"]")  # two quoted words without a comma, as NumPy writes them
 NUMBERS = re.compile(r"-?\d+\.?\d*(\s+-?\d+\.?\d*)*")  # as NumPy writes them
 BRACKETS = {"[": "]", "(": ")", "{": "}"}
-BITS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "0.": 0, "1.": 1, "True": 1, "False": 0}
+BITS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "0.": 0, "1.": 1, "true": 1, "false": 0}
 
 
 def is_blank(value: Any) -> bool:
@@ -128,8 +128,11 @@ def as_bits(values: Sequence[Any]) -> list[int] | None:
 
 
 def bit_of(value: Any) -> int | None:
-    """Return 0 or 1 for a value that is 0 or 1, False or True, also as text; None for another."""
-    return BITS.get(str(value).strip())
+    """Return 0 or 1 for a value that is 0 or 1, False or True, also as text; None for another.
+
+    The text may have capital letters, as ``TRUE`` of R and Excel.
+    """
+    return BITS.get(str(value).strip().lower())
 
 
 def as_number(value: Any) -> float | None:
