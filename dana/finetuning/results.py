@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 from dana.core.artifacts import read_json, write_json
 from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example, is_unseen
-from dana.tasks.kinds import DEFAULT
 from dana.tasks.kinds.base import Kind
 from dana.tasks.tables import collapsed_seeds
 
@@ -77,9 +76,9 @@ def write_result(
         "version": card.version,
         "metric": card.metric,
         "direction": card.direction,
+        "kind": card.kind,
+        "labels": card.labels,
     }
-    if card.kind != DEFAULT:
-        task |= {"kind": card.kind, "labels": card.labels}
     row = _row(result, card, test)
     for split in ("dev", "test"):
         labels = card.label_kind.gather([example.label for example in splits[split]])

@@ -15,13 +15,11 @@ import numpy as np
 
 from dana.core.artifacts import MANIFEST
 from dana.core.config import flatten
-from dana.core.errors import ArtifactError
 from dana.core.statistics import TwoLevel, two_level
-from dana.report.files import RESULTS, read_columns, read_object, reading
+from dana.report.files import read_columns, read_object, reading
 from dana.report.page import plain_value
 from dana.tasks.kinds import find_kind, within_range
 from dana.tasks.kinds.base import Kind
-from dana.tasks.kinds.single_label import SingleLabel
 from dana.tasks.tables import data_warnings
 
 PREDICTIONS = "predictions.parquet"
@@ -112,7 +110,8 @@ class ArmResult:
         metric: Name of the metric.
         direction: ``higher`` or ``lower`` is better.
         scores: Score by seed, seeds in ascending order.
-        collapsed_seeds: Seeds whose model predicts nearly the same label for every text.
+        collapsed_seeds: Seeds whose model collapsed on the test texts
+            (:meth:`dana.tasks.kinds.base.Kind.is_collapsed`).
         settings: Settings that decide the result, by dotted name; without model and seeds.
         predictions: Predictions on the test set.
         lineage: Origin of the model.
@@ -394,22 +393,15 @@ def read_arm_result(
         lineages: Lineages of the models that the run adapted, by their weights.
 
     Raises:
-        ArtifactError: If a file is damaged, or metrics and predictions do not belong together.
+        ArtifactError: If a file is damaged.
     """
     metrics = read_object(file)
     manifest = read_object(file.parent / MANIFEST)
     with reading(file):
         rows = sorted(metrics["seeds"], key=lambda row: row["seed"])
         scores = {row["seed"]: float(row["score"]) for row in rows}
-        adaptation_of_seed = {row["seed"]: row.get("adaptation", 0) for row in rows}
-        depends_on = manifest["depends_on"]
-        card = depends_on.get("task")
-        if isinstance(card, dict) and card.get("labels"):
-            # Older metrics do not name their labels, which the card does.
-            metrics = {"labels": card["labels"], **metrics}
-        predictions, collapses = _predictions(
-            file.parent / PREDICTIONS, scores, adaptation_of_seed, metrics
-        )
+        collapses = frozenset(row["seed"] for row in rows if row["degenerate"])
+        predictions = _predictions(file.parent / PREDICTIONS, metrics, list(scores))
         return ArmResult(
             task=str(metrics["task"]),
             arm=arm,
@@ -419,8 +411,8 @@ def read_arm_result(
             collapsed_seeds=collapses,
             settings=_deciding_settings(manifest),
             predictions=predictions,
-            lineage=trace(depends_on.get("model"), lineages or {}),
-            adaptations=len(set(adaptation_of_seed.values())),
+            lineage=trace(manifest["depends_on"].get("model"), lineages or {}),
+            adaptations=metrics["adaptations"],
             warnings=tuple(data_warnings(metrics)),
         )
 
@@ -466,86 +458,32 @@ def read_baseline(file: Path) -> ArmResult:
         )
 
 
-def _predictions(
-    file: Path,
-    scores: dict[int, float],
-    adaptation_of_seed: dict[int, int],
-    metrics: dict[str, Any],
-) -> tuple[Predictions, frozenset[int]]:
-    """Read the predictions, and check that they give the scores of the metrics.
+def _predictions(file: Path, metrics: dict[str, Any], seeds: Sequence[int]) -> Predictions:
+    """Read the predictions.
 
     Args:
         file: Parquet file.
-        scores: Score by seed.
-        adaptation_of_seed: Adaptation or fold by seed.
-        metrics: Content of ``metrics.json``, with the labels of the card where it has none.
-
-    Returns:
-        The predictions, and the seeds whose model collapsed.
+        metrics: Content of ``metrics.json``.
+        seeds: Seeds in ascending order, which folds divide evenly and in order.
 
     Raises:
-        ArtifactError: If they give other scores, or seeds have other texts.
+        ArtifactError: If the file is damaged, or its seeds have other texts.
     """
-    table = read_columns(file, ("seed", "id", "label", "prediction"))
-    metric = metrics["metric"]
-    has_folds = bool(metrics.get("folds"))
-    row_of_seed = _model_rows(scores, adaptation_of_seed if has_folds else None)
+    table = read_columns(file, ("adaptation", "seed", "id", "label", "prediction"))
+    has_folds = bool(metrics["folds"])
+    # With folds, one model of each fold shares a row.
+    models = len(seeds) // metrics["adaptations"] if has_folds else len(seeds)
     with reading(file):
-        kind = _kind(file, metrics)
-        rows = np.array([row_of_seed[seed] for seed in table["seed"].to_pylist()])
+        kind = find_kind(metrics["kind"])(tuple(metrics["labels"]))
+        rows = np.searchsorted(seeds, table["seed"].to_numpy()) % models
         order = np.lexsort((table["id"].to_numpy(), rows))
-        shape = (len(set(row_of_seed.values())), -1)
-        seeds = table["seed"].to_numpy()[order].reshape(shape)
-        ids = table["id"].to_numpy()[order].reshape(shape)
-        labels = kind.labels_from(table["label"])[order].reshape(shape)
-        predicted = kind.labels_from(table["prediction"])[order].reshape(shape)
-        is_alike = (ids == ids[0]).all() and (labels == labels[0]).all()
-        # Predictions and labels of each seed on the texts that it was tested on.
-        tested = {}
-        for seed, row in row_of_seed.items():
-            is_tested = seeds[row] == seed
-            tested[seed] = (predicted[row][is_tested], labels[row][is_tested])
-        recomputed = [kind.score(answers, actual, metric) for answers, actual in tested.values()]
-    recorded = [scores[seed] for seed in tested]
-    if not (is_alike and np.allclose(recomputed, recorded, rtol=1e-6, atol=1e-6)):
-        mismatch = f"seeds, test examples or {metric} differ from those of {RESULTS}"
-        raise ArtifactError(f"{file}: {mismatch}; run dana finetune again to rebuild {file.parent}")
-    collapses = set()
-    for seed, (answers, actual) in tested.items():
-        if kind.is_collapsed(answers, actual, metric):
-            collapses.add(seed)
+        ids = table["id"].to_numpy()[order].reshape(models, -1)
+        labels = kind.labels_from(table["label"])[order].reshape(models, -1)
+        predicted = kind.labels_from(table["prediction"])[order].reshape(models, -1)
+        is_alike = ids.size > 0 and (ids == ids[0]).all() and (labels == labels[0]).all()
+        if not is_alike:
+            raise ValueError("seeds have other test examples or labels")
     folds = None
-    if has_folds:  # in every row the seed of an example tells its fold
-        folds = np.array([adaptation_of_seed[seed] for seed in seeds[0].tolist()])
-    return Predictions(ids[0], labels[0], predicted, kind, folds), frozenset(collapses)
-
-
-def _model_rows(scores: dict[int, float], folds: dict[int, int] | None) -> dict[int, int]:
-    """Return which row of the predictions each seed's model fills.
-
-    With folds, one model of each fold shares a row.
-
-    Args:
-        scores: Score by seed.
-        folds: Fold by seed; None if every model was tested on all texts.
-    """
-    fold_of = dict.fromkeys(scores, 0) if folds is None else folds
-    rows = {}
-    for fold in set(fold_of.values()):
-        seeds = [seed for seed in scores if fold_of[seed] == fold]
-        for row, seed in enumerate(seeds):
-            rows[seed] = row
-    return rows
-
-
-def _kind(file: Path, metrics: dict[str, Any]) -> Kind:
-    """Return the kind of label, which the metrics name or the predictions show."""
-    if "kind" in metrics:
-        return find_kind(metrics["kind"])(tuple(metrics.get("labels", ())))
-    # Metrics without a kind are of single-label classification; their labels come from the card, if it
-    # names them.
-    count = len(read_columns(file, ("probabilities",))["probabilities"][0])
-    labels = metrics.get("labels", ())
-    if len(labels) == count:
-        return SingleLabel(tuple(map(str, labels)))
-    return SingleLabel.from_count(count)
+    if has_folds:  # the same in every row
+        folds = table["adaptation"].to_numpy()[order][: ids.shape[1]]
+    return Predictions(ids[0], labels[0], predicted, kind, folds)

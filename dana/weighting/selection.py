@@ -259,7 +259,7 @@ class UnitGroups:
     @property
     def wanted(self) -> str:
         """Names of the groups that have a share, for messages."""
-        return ", ".join(self.names[number] for number in np.flatnonzero(self.shares))
+        return ", ".join(self.names[number] for number in np.flatnonzero(self.shares).tolist())
 
 
 def weigh_pool(

@@ -184,9 +184,20 @@ def write_results(run, task="toy", seeds=8, collapsed_arm="", version=1, arms=AR
         [scores] = SingleLabel.from_count(3).scorer(predictions, labels, "macro_f1")(
             np.ones((1, labels.size))
         )
-        rows = [{"seed": seed, "score": float(score)} for seed, score in enumerate(scores)]
-        metrics = {"task": task, "metric": "macro_f1", "direction": "higher", "seeds": rows}
-        columns = {"seed": np.repeat(np.arange(seeds), labels.size)}
+        kind = SingleLabel(("a", "b", "c"))
+        rows = [
+            {
+                "seed": seed,
+                "score": float(score),
+                "degenerate": kind.is_collapsed(predictions[seed], labels, "macro_f1"),
+            }
+            for seed, score in enumerate(scores)
+        ]
+        head = {"task": task, "metric": "macro_f1", "direction": "higher"}
+        head |= {"kind": kind.name, "labels": kind.labels, "folds": None, "adaptations": 1}
+        metrics = {**head, "seeds": rows}
+        columns = {"adaptation": np.zeros(predictions.size, dtype=np.int64)}
+        columns |= {"seed": np.repeat(np.arange(seeds), labels.size)}
         columns |= {
             "id": [f"t{number:03d}" for number in range(labels.size)] * seeds,
             "label": np.tile(labels, seeds),

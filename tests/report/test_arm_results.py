@@ -14,7 +14,6 @@ from dana.core.artifacts import MANIFEST, write_json
 from dana.core.errors import ArtifactError
 from dana.report.arm_results import (
     PREDICTIONS,
-    RESULTS,
     Lineage,
     lineages_by_weights,
     read_arm_result,
@@ -22,6 +21,7 @@ from dana.report.arm_results import (
     trace,
     weight_digests,
 )
+from dana.report.files import RESULTS
 from dana.report.verdicts import measure_pair
 from dana.tasks.kinds.multi_label import MultiLabel
 from dana.tasks.kinds.single_label import SingleLabel
@@ -68,7 +68,10 @@ def test_unlike_data_precision_and_metric_are_named(arms):
     edit_json(dana / MANIFEST, precision="bf16")
     predictions = arm_result(arms, "dana").predictions
     accuracies = (predictions.predicted == predictions.labels).mean(axis=1).tolist()
-    rows = [{"seed": seed, "score": accuracy} for seed, accuracy in enumerate(accuracies)]
+    rows = [
+        {"seed": seed, "score": accuracy, "degenerate": False}
+        for seed, accuracy in enumerate(accuracies)
+    ]
     edit_json(dana / RESULTS, metric="accuracy", seeds=rows)
     assert unlike(arms) == [
         "precision bf16 against no",
@@ -91,7 +94,7 @@ def test_unlike_test_examples_are_named_whatever_their_order(arms):
     )
     assert arm_result(arms, "dana").seeds == list(range(8))
     np.testing.assert_array_equal(arm_result(arms, "dana").predictions.predicted, predictions)
-    pq.write_table(table.set_column(1, "id", pc.replace_substring(table["id"], "t00", "u00")), file)
+    pq.write_table(table.set_column(2, "id", pc.replace_substring(table["id"], "t00", "u00")), file)
     assert unlike(arms) == ["the test examples differ (20 are in only one)"]
 
 
@@ -138,12 +141,10 @@ def set_value(name, value, row=5):
         (PREDICTIONS, set_value("label", -1)),
         (PREDICTIONS, set_value("id", "t005x")),  # of one seed
         (PREDICTIONS, set_value("label", 0, row=305)),  # of another seed; it is 2
-        (PREDICTIONS, set_value("prediction", 1)),  # not the predictions of the scores
         (RESULTS, lambda file: edit_json(file, seeds=None)),
         (RESULTS, lambda file: edit_json(file, seeds=[{"seed": 0}])),
         (RESULTS, lambda file: edit_json(file, seeds=[{"seed": 0, "score": None}])),
         (RESULTS, lambda file: edit_json(file, seeds=[{"seed": 0, "score": 0.5}])),
-        (RESULTS, lambda file: edit_json(file, metric="bleu")),
     ],
 )
 def test_damaged_results_are_refused_in_one_line_with_the_folder(arms, file, change):
@@ -242,9 +243,11 @@ def write_folds(folder, right, per_fold=4, **metrics):
         fold, number = divmod(seed, finetunings)
         ids = [f"t{text}" for text in range(fold, folds * per_fold, folds)]
         correct = right[fold, number].astype(bool)
-        rows.append({"adaptation": fold, "seed": seed, "score": float(correct.mean())})
         labels = np.arange(4) % 2
         predictions = np.where(correct, labels, 1 - labels)
+        collapsed = SingleLabel(("a", "b")).is_collapsed(predictions, labels, "accuracy")
+        score = float(correct.mean())
+        rows.append({"adaptation": fold, "seed": seed, "score": score, "degenerate": collapsed})
         head = {"adaptation": fold, "seed": seed}
         table += [
             {**head, "id": ids[i], "label": labels[i], "prediction": predictions[i]}
@@ -257,7 +260,7 @@ def write_folds(folder, right, per_fold=4, **metrics):
         "kind": "single_label",
         "labels": ["a", "b"],
     }
-    content = {**head, "folds": folds, "seeds": rows, **metrics}
+    content = {**head, "folds": folds, "adaptations": folds, "seeds": rows, **metrics}
 
     def write(draft):
         write_json(draft / RESULTS, content)

@@ -17,7 +17,7 @@ from dana.report.run import read_run
 from dana.report.sections import build_report
 from dana.stages.report import report_stage
 from dana.tasks.kinds.multi_label import MultiLabel
-from tests.report.conftest import predictions_of, write_results
+from tests.report.conftest import edit_json, predictions_of, write_results
 from tests.report.test_verdicts import arm_result
 from tests.toy_task import write_split, write_task
 
@@ -26,12 +26,10 @@ MEANS = {"base": 0.5, "random": 0.55, "dana": 0.8}
 
 
 def write_named(run, **arms):
-    """Write results whose card names the classes, as a card does that lies in the run's folder."""
+    """Write results with the names of the classes that a card has in the run's folder."""
     write_results(run, arms=arms or MEANS)
-    for manifest in run.glob(f"finetune/toy/*/{MANIFEST}"):
-        content = json.loads(manifest.read_text())
-        content["depends_on"]["task"]["labels"] = NAMES
-        write_json(manifest, content)
+    for metrics in run.glob("finetune/toy/*/metrics.json"):
+        edit_json(metrics, labels=NAMES)
 
 
 def write_texts(run, folds):
