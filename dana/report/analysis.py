@@ -79,7 +79,6 @@ def _tables(run: RunFrames, comparisons: Sequence[ArmComparison]) -> list[Table 
         made.append(tables.separation_table(run.scores))
         if "weight" in run.scores.units:
             made.append(tables.source_table(run.scores))
-            made.append(tables.planted_table(run.scores))
     if run.evaluations is not None:
         made.append(Table("evaluations", "Held-out losses.", run.evaluations))
         made.append(tables.loss_table(run.evaluations))

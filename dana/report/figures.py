@@ -27,11 +27,11 @@ STYLES = {
     "dana": ("dana", "o"),
 }
 # Used in turn for other arms.
-OTHER_STYLES = [("dana", "o"), ("other", "v"), ("planted", "P"), ("task", "X")]
-FOREGROUND = ("pool", "target", "planted")
+OTHER_STYLES = [("dana", "o"), ("other", "v"), ("extra", "P"), ("task", "X")]
+FOREGROUND = ("pool", "target")
 MOST_BARS = 12
 MOST_PARTS = 6  # sources that have a part of the bar
-PART_COLOURS = [COLOURS[name] for name in ("dana", "pool", "random", "target", "planted", "other")]
+PART_COLOURS = [COLOURS[name] for name in ("dana", "pool", "random", "target", "extra", "other")]
 LOSSES = ("target_loss", "pool_loss")
 FORGOTTEN = " (up: forgotten)"
 LONGEST_NAME = 24
@@ -73,7 +73,7 @@ def score_histogram(frame: pd.DataFrame) -> Figure:
 
     def paint(axes: "Axes") -> None:
         edges = np.append(frame["from"], frame["to"].iloc[-1])
-        for name, style in zip(names, ("-", "-", "--"), strict=False):
+        for name, style in zip(names, ("-", "-"), strict=False):
             values = frame[name].to_numpy()
             axes.stairs(values, edges, fill=True, color=COLOURS[name], alpha=0.22)
             axes.stairs(
@@ -172,7 +172,7 @@ def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:
         if curve["in_domain"].notna().any():
             beside = axes.twinx()
             in_domain = 100 * curve["in_domain"]
-            lines += beside.plot(share, in_domain, color=COLOURS["planted"], linestyle="--")
+            lines += beside.plot(share, in_domain, color=COLOURS["extra"], linestyle="--")
             beside.set(ylim=(0, 103), ylabel="% that scores like held-out target text")
             beside.spines["right"].set_visible(True)
             beside.patch.set_visible(False)

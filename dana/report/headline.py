@@ -73,8 +73,6 @@ def headline(analysis: Analysis) -> str:
     scope = []
     if analysis.is_of_vectors:
         scope.append("by a linear model on its vectors")
-    if "planted" in analysis.tables:
-        scope.append("text to find was planted in the pool")
     if rows[0].one_adaptation:
         scope.append("one adaptation")
     if _is_nothing_adapted(analysis):
@@ -162,7 +160,7 @@ def _flaw(analysis: Analysis, row: ArmComparison) -> str:
 
 
 def highlights(analysis: Analysis) -> list[Finding]:
-    """Choose the first numbers: differences that count, planted text, perplexity and time."""
+    """Choose the first numbers: differences that count, perplexity and time."""
     rows = analysis.first_questions
     tables = analysis.tables
     findings = []
@@ -170,11 +168,6 @@ def highlights(analysis: Analysis) -> list[Finding]:
         findings.append(Finding("–", "no number: the comparison is unfinished or no measurement"))
     elif rows:
         findings += _differences(analysis)
-    if "planted" in tables:
-        recall = tables["planted"].frame.iloc[0]
-        chance = percent(recall["by_chance"])
-        meaning = f"of the text planted in the pool was selected (by chance {chance})"
-        findings.append(Finding(percent(recall["value"]), meaning))
     if "losses" in tables and not predicts_classes(tables["losses"].frame):
         findings += _perplexity(tables["losses"])
     if "steps" in tables:

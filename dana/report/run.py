@@ -48,7 +48,6 @@ FUSION = "fusion"  # name of the row for the fusion of all candidates
 # The last look of a run that may stop early: planned adaptations, those done, and why it stopped.
 LOOKS = "looks.json"
 POOL_TEXT = "pool text"  # name of the task that measures what is forgotten
-PLANTED = "(planted)"  # suffix of sources with planted in-domain documents
 ADAPTED = "adapted"  # name of the only arm of a run without arms
 CARDS = ("card.yaml", "data/card.yaml")  # of dana init, and of a harvested task
 CONTROLS = ("base", "pool", "random")
@@ -79,8 +78,8 @@ class ScoreFrames:
     """Scores and weights of a run.
 
     Attributes:
-        units: One row per unit of pool text: source (category), planted (bool), characters,
-            score, and weight if the run has weights. The amount of selected text is the sum of
+        units: One row per unit of pool text: source (category), characters, score, and weight if
+            the run has weights. The amount of selected text is the sum of
             weights, whatever the policy.
         target: One row per unit of held-out target text: characters, score.
         relevant: Example units with the lowest scores, by source.
@@ -449,8 +448,6 @@ def read_scores(path: Path) -> ScoreFrames | None:
     table = read_table(scores, SCORES.names)
     units = _lengths_and_scores(table)
     units.insert(0, "source", table["source"].dictionary_encode().to_pandas())
-    planted_sources = [name for name in units["source"].cat.categories if name.endswith(PLANTED)]
-    units.insert(1, "planted", units["source"].isin(planted_sources))
     held_out = scores / HELD_OUT_TARGET
     target = SCORES.empty_table()
     if held_out.is_file():

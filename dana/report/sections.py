@@ -49,7 +49,6 @@ from dana.report.verdicts import SEED, main_arms
 UNSTABLE = 0.7
 # Rank correlation of score and length above which scores are said to follow length.
 FOLLOWS_LENGTH = 0.3
-SELECTION_TABLES = ("planted", "selected_by_source")
 
 
 def build_report(run: RunFrames) -> Report:
@@ -132,7 +131,7 @@ def _selection_section(analysis: Analysis) -> Section:
     share_like_task = likeness(scores.weights)
     if share_like_task:
         answer += f" {share_like_task}"
-    return Section(title, answer, tuple(charts), analysis.get(*SELECTION_TABLES), examples)
+    return Section(title, answer, tuple(charts), analysis.get("selected_by_source"), examples)
 
 
 def likeness(weights: Mapping[str, Any]) -> str:
@@ -284,14 +283,13 @@ def ranking_finding(table: Table) -> str:
 def separation_finding(table: Table) -> str:
     """Describe how well scores separate target from pool text, and whether they follow length."""
     rows = {row.text: row for row in each(table.frame)}
-    clauses = []
-    for group, words in (("target", "a held-out target unit"), ("planted", "a planted unit")):
-        auroc = rows[group].auroc_against_pool if group in rows else np.nan
-        if np.isfinite(auroc):
-            clauses.append(f"{words} scores as more relevant {percent(auroc)} of the time")
+    auroc = rows["target"].auroc_against_pool if "target" in rows else np.nan
     sentences = []
-    if clauses:
-        sentences.append(f"Against a pool unit, {' and '.join(clauses)}.")
+    if np.isfinite(auroc):
+        sentences.append(
+            "Against a pool unit, a held-out target unit scores as more relevant "
+            f"{percent(auroc)} of the time."
+        )
     correlation = rows["pool"].spearman_score_length if "pool" in rows else np.nan
     if np.isfinite(correlation):
         follow = "follow" if abs(correlation) >= FOLLOWS_LENGTH else "hardly follow"

@@ -27,7 +27,7 @@ COLOURS = {
     "dana": "#009e73",
     "task": "#cc79a7",
     "target": "#cc79a7",
-    "planted": "#d55e00",
+    "extra": "#d55e00",
     "other": "#56b4e9",
 }
 SETTINGS: Any = {

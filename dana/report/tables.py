@@ -33,7 +33,7 @@ FEWEST_BINS = 12
 MOST_BINS = 60
 TAIL = 0.005  # share of each group that falls into the end bins of the histogram
 MOST_SOURCES = 20
-TEXTS = {"target": "target, held out", "pool": "pool", "planted": "planted in pool"}
+TEXTS = {"target": "target, held out", "pool": "pool"}
 TEXT = Column("text", lambda row: TEXTS[row.text], numeric=False)
 
 
@@ -165,14 +165,9 @@ def choice_table(choice: Candidates) -> Table:
     return Table("choice", caption, frame, columns, tuple(frame["chosen"]))
 
 
-def unit_groups(scores: ScoreFrames) -> dict[str, pd.DataFrame]:
-    """Return the non-empty groups of scored units: held-out target, pool and planted text."""
-    is_planted = scores.units["planted"].to_numpy()
-    groups = {
-        "target": scores.target,
-        "pool": scores.units[~is_planted],
-        "planted": scores.units[is_planted],
-    }
+def _groups(scores: ScoreFrames) -> dict[str, pd.DataFrame]:
+    """Return the scored units of held-out target text and of the pool, each if it has some."""
+    groups = {"target": scores.target, "pool": scores.units}
     return {name: frame for name, frame in groups.items() if len(frame)}
 
 
@@ -181,7 +176,7 @@ def histogram(frames: ScoreFrames) -> Table:
 
     Scores beyond the ends count in the end bins.
     """
-    scores = {name: frame["score"].to_numpy() for name, frame in unit_groups(frames).items()}
+    scores = {name: frame["score"].to_numpy() for name, frame in _groups(frames).items()}
     low = min(np.quantile(values, TAIL) for values in scores.values())
     high = max(np.quantile(values, 1 - TAIL) for values in scores.values())
     if not high > low:
@@ -198,7 +193,7 @@ def histogram(frames: ScoreFrames) -> Table:
 
 def separation_table(scores: ScoreFrames) -> Table:
     """Tabulate how well scores separate each group from pool text, and if they follow length."""
-    groups = unit_groups(scores)
+    groups = _groups(scores)
     rows = []
     for name, frame in groups.items():
         against_pool = np.nan
@@ -269,37 +264,6 @@ def source_table(scores: ScoreFrames) -> Table:
     )
     caption = "Unit: a sentence or window of a text, which is scored. Selected: the sum of weights."
     return Table("selected_by_source", caption, frame, columns, max_rows=MOST_SOURCES, folded=True)
-
-
-def planted_table(scores: ScoreFrames) -> Table | None:
-    """Tabulate recall and precision of planted units; None without planted or selected units.
-
-    Beside them are those of a random selection of the same size.
-    """
-    is_planted = scores.units["planted"].to_numpy()
-    weight = scores.units["weight"].to_numpy()
-    selected = weight.sum()
-    if not is_planted.any() or selected == 0:
-        return None
-    recall = {
-        "measure": "recall",
-        "value": weight[is_planted].mean(),
-        "by_chance": weight.mean(),
-        "units": is_planted.sum(),
-    }
-    precision = {
-        "measure": "precision",
-        "value": weight[is_planted].sum() / selected,
-        "by_chance": is_planted.mean(),
-        "units": selected,
-    }
-    frame = pd.DataFrame([recall, precision])
-    caption = (
-        "Recall: share of planted units that is selected. Precision: share of selected units that "
-        "is planted. By chance: a random selection of the same size. Units: the denominator."
-    )
-    columns = text_columns("measure") + shares("value", "by_chance") + decimals(0, "units")
-    return Table("planted", caption, frame, columns)
 
 
 # Captions of the table of losses.

@@ -1,4 +1,4 @@
-"""Write a run's folder with made-up numbers: three sources, planted documents, four arms."""
+"""Write a run's folder with made-up numbers: four sources, four arms."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ from dana.tasks.kinds.single_label import SingleLabel
 
 UNITS = 12  # in a document
 SENTENCE = "Sentence number {} of document {} tells of <{}> & others."
-MEANS = {"web": 1.0, "law": 1.6, "python": 0.4, "target (planted)": -1.0}
+MEANS = {"web": 1.0, "law": 1.6, "python": 0.4, "science": -1.0}
 ARMS = {"base": 0.70, "pool": 0.705, "random": 0.71, "dana": 0.74}
 
 

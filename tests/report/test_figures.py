@@ -71,7 +71,7 @@ def test_sources_are_parts_of_one_bar_beside_the_pools(tables):
     smaller = pd.concat([frame, *(frame.tail(1).assign(source=name) for name in more)])
     figure = figures.source_bars(smaller)
     assert figure.alt.startswith("Sources of the selected text as parts of one bar")
-    assert re.search(r"target \(planted\) 91 %, python 8 %, .* 3 others \d %\.$", figure.alt)
+    assert re.search(r"science 90 %, python 9 %, .* 3 others \d %\.$", figure.alt)
     widths = [
         abs(float(right) - float(left))
         for left, right in re.findall(

@@ -74,13 +74,13 @@ def test_the_page_needs_no_other_file_and_escapes_text(reported_run):
     attributes = [item for element in page.iter() for item in element.items()]
     links = [value for name, value in attributes if name.rpartition("}")[2] in ("src", "href")]
     assert {link[0] for link in links} == {"#"}
-    assert "tells of <target (planted)> & others." in words(page)
+    assert "tells of <science> & others." in words(page)
     assert "task: <a & b>" in page.find(".//pre").text
 
 
 def test_every_table_is_a_file(reported_run):
     files = {path.stem: pd.read_csv(path) for path in (reported_run / "tables").glob("*.csv")}
-    selection = {"ranking", "score_histogram", "separation", "selected_by_source", "planted"}
+    selection = {"ranking", "score_histogram", "separation", "selected_by_source"}
     outcomes = {"evaluations", "losses", "seeds", "results", "differences", "variance"}
     outcomes |= {"classes", "confusions"}
     assert set(files) == selection | outcomes | {"steps", "settings"}

@@ -32,7 +32,6 @@ def test_a_whole_run_is_read_in_order(frames):
     assert frames.ranking.rows.query("chosen")["name"].tolist() == ["knn"]
     assert len(frames.scores.units) == 80 * 12
     assert frames.scores.units["weight"].sum() == 192  # a fifth of 960
-    assert frames.scores.units["planted"].sum() == 240
     assert len(frames.scores.target) == 120
     assert list(dict.fromkeys(frames.evaluations["arm"])) == ["pool", "random", "dana"]
     collapsed_seeds = [("base", set()), ("pool", {3}), ("random", set()), ("dana", set())]

@@ -20,45 +20,37 @@ from tests.report.test_verdicts import arm_result
 def score_frames(sources, characters, scores, weights) -> ScoreFrames:
     """Units, and held-out target text with the scores 0 and 1."""
     units = pd.DataFrame({"source": pd.Series(sources, dtype="category"), "characters": characters})
-    units = units.assign(
-        planted=[source.endswith("(planted)") for source in sources], score=scores, weight=weights
-    )
+    units = units.assign(score=scores, weight=weights)
     return ScoreFrames(units, pd.DataFrame({"characters": [10, 10], "score": [0.0, 1.0]}))
 
 
 @pytest.fixture
 def by_hand() -> ScoreFrames:
-    """Four units of 10, 30, 20 and 40 characters; b and half of the planted one are selected."""
-    sources = ["a", "b", "a", "p (planted)"]
+    """Four units of 10, 30, 20 and 40 characters; b and half of p are selected."""
+    sources = ["a", "b", "a", "p"]
     return score_frames(sources, [10, 30, 20, 40], [3.0, -1.0, 2.0, -2.0], [0.0, 1.0, 0.0, 0.5])
 
 
-def test_source_and_planted_table_by_hand(by_hand):
+def test_source_table_by_hand(by_hand):
     frame = tables.source_table(by_hand).frame.set_index("source")
-    assert list(frame.index) == ["b", "p (planted)", "a"]  # 30, 20 and 0 kept characters
+    assert list(frame.index) == ["b", "p", "a"]  # 30, 20 and 0 kept characters
     assert frame["selected_units"].tolist() == [1, 0.5, 0]
     assert frame["share_of_selected_units"].tolist() == pytest.approx([2 / 3, 1 / 3, 0])
     assert frame["share_of_selected_characters"].tolist() == pytest.approx([0.6, 0.4, 0])
     assert frame["share_of_characters"].tolist() == pytest.approx([0.3, 0.4, 0.3])
     assert frame["share_of_its_units_selected"].tolist() == pytest.approx([1, 0.5, 0])
-    frame = tables.planted_table(by_hand).frame
-    assert frame["value"].tolist() == pytest.approx([0.5, 0.5 / 1.5])
-    assert frame["by_chance"].tolist() == pytest.approx([1.5 / 4, 1 / 4])
 
 
-def test_nothing_selected_or_planted(by_hand):
+def test_nothing_selected(by_hand):
     by_hand.units["weight"] = 0.0
     assert tables.source_table(by_hand).frame["share_of_selected_characters"].tolist() == [0, 0, 0]
-    assert tables.planted_table(by_hand) is None
-    by_hand.units["weight"], by_hand.units["planted"] = 1.0, False
-    assert tables.planted_table(by_hand) is None
 
 
 def test_separation_by_hand(by_hand):
     frame = tables.separation_table(by_hand).frame.set_index("text")
-    assert frame["units"].to_dict() == {"target": 2, "pool": 3, "planted": 1}
-    # Pool scores are 3, -1, 2; of the 6 pairs with the task's 0 and 1, four are in order.
-    assert frame["auroc_against_pool"].tolist() == pytest.approx([4 / 6, np.nan, 1.0], nan_ok=True)
+    assert frame["units"].to_dict() == {"target": 2, "pool": 4}
+    # Pool scores are 3, -1, 2, -2; of the 8 pairs with the task's 0 and 1, four are in order.
+    assert frame["auroc_against_pool"].tolist() == pytest.approx([1 / 2, np.nan], nan_ok=True)
     assert tables.auroc(pd.Series([1.0]), pd.Series([1.0])) == 0.5
 
 

@@ -125,7 +125,7 @@ def test_a_source_without_readable_units_is_skipped(examples):
 
 def test_examples_of_a_run(frames, tmp_path):
     scores = frames.scores
-    assert next(iter(texts_of(scores.relevant))) == "target (planted)"
+    assert next(iter(texts_of(scores.relevant))) == "science"
     lowest, highest = (number(end) for end in scores.units["score"].agg(["min", "max"]))
     assert scores.relevant[0].units[0].note == f"score {lowest}, weight 1"
     assert f"score {highest}, weight 0" in {examples.units[0].note for examples in scores.foreign}
