@@ -30,8 +30,6 @@ STYLES = {
 OTHER_STYLES = [("dana", "o"), ("other", "v"), ("extra", "P"), ("task", "X")]
 FOREGROUND = ("pool", "target")
 MOST_BARS = 12
-MOST_PARTS = 6  # sources that have a part of the bar
-PART_COLOURS = [COLOURS[name] for name in ("dana", "pool", "random", "target", "extra", "other")]
 LOSSES = ("target_loss", "pool_loss")
 FORGOTTEN = " (up: forgotten)"
 LONGEST_NAME = 24
@@ -93,51 +91,6 @@ def score_histogram(frame: pd.DataFrame) -> Figure:
     texts = ", ".join(TEXTS[name] for name in names)
     alt = f"Histograms of the anomaly scores of {texts} text on one axis."
     return Figure("score-histogram", alt, (WIDTH, 2.9), paint)
-
-
-def source_bars(frame: pd.DataFrame) -> Figure:
-    """Draw the sources of the selected text as parts of one bar, above those of the pool.
-
-    Args:
-        frame: Frame of :func:`dana.report.tables.source_table`; the six largest sources have a part
-            each, all others one together.
-    """
-    parts = []  # name, share of the selected text, share of the pool
-    colours = {}
-    for row, colour in zip(each(frame.head(MOST_PARTS)), PART_COLOURS, strict=False):
-        parts.append((row.source, row.share_of_selected_characters, row.share_of_characters))
-        colours[row.source] = colour
-    rest = frame.iloc[MOST_PARTS:]
-    if len(rest):
-        name = f"{len(rest):,} others"
-        of_selected = float(rest["share_of_selected_characters"].sum())
-        of_pool = float(rest["share_of_characters"].sum())
-        parts.append((name, of_selected, of_pool))
-        colours[name] = COLOURS["base"]
-
-    def paint(axes: "Axes") -> None:
-        left_of_selected = 0.0
-        left_of_pool = 0.0
-        for name, of_selected, of_pool in parts:
-            axes.barh(
-                [1, 0],
-                [of_selected, of_pool],
-                left=[left_of_selected, left_of_pool],
-                height=0.62,
-                color=colours[name],
-                label=f"{shorten(name)} {100 * of_selected:.0f} %",
-            )
-            left_of_selected += of_selected
-            left_of_pool += of_pool
-        name_rows(axes, [1, 0], ["selected", "pool"])
-        axes.xaxis.set_major_formatter(_percent())
-        axes.set_xlabel("share of the text")
-        axes.set_xlim(0, 1)
-        _legend(axes, 2)
-
-    shares = ", ".join(f"{name} {100 * selected:.0f} %" for name, selected, _ in parts)
-    alt = f"Sources of the selected text as parts of one bar, above those of the pool: {shares}."
-    return Figure("selected-by-source", alt, (WIDTH, 1.3 + _legend_height(len(parts))), paint)
 
 
 def amount_curve(curve: pd.DataFrame, beta: float) -> Figure:

@@ -42,6 +42,7 @@ from dana.report.page import (
 )
 from dana.report.pilot import pilot_section
 from dana.report.run import ADAPTED, RunFrames
+from dana.report.svg import Figure
 from dana.report.tables import arm_name
 from dana.report.verdicts import SEED, main_arms
 
@@ -115,10 +116,10 @@ def _selection_section(analysis: Analysis) -> Section:
     if "selected_by_source" not in analysis.tables or scores is None:
         command = "dana weigh DIR --policy segments --beta 0.2"
         return Section(title, "This run has no weights.", command=command)
-    charts = [figures.source_bars(analysis.tables["selected_by_source"].frame)]
+    charts: tuple[Figure, ...] = ()
     beta = scores.weights.get("beta")
     if beta:
-        charts.append(figures.amount_curve(pd.DataFrame(beta["curve"]), beta["beta"]))
+        charts = (figures.amount_curve(pd.DataFrame(beta["curve"]), beta["beta"]),)
     examples = (
         ExampleGroup(
             "Passages from the whole selection, by score (lower is more like the task)",
@@ -131,7 +132,7 @@ def _selection_section(analysis: Analysis) -> Section:
     share_like_task = likeness(scores.weights)
     if share_like_task:
         answer += f" {share_like_task}"
-    return Section(title, answer, tuple(charts), analysis.get("selected_by_source"), examples)
+    return Section(title, answer, charts, analysis.get("selected_by_source"), examples)
 
 
 def likeness(weights: Mapping[str, Any]) -> str:

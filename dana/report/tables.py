@@ -263,7 +263,7 @@ def source_table(scores: ScoreFrames) -> Table:
         *shares("share_of_selected_units", "share_of_selected_characters"),
     )
     caption = "Unit: a sentence or window of a text, which is scored. Selected: the sum of weights."
-    return Table("selected_by_source", caption, frame, columns, max_rows=MOST_SOURCES, folded=True)
+    return Table("selected_by_source", caption, frame, columns, max_rows=MOST_SOURCES)
 
 
 # Captions of the table of losses.

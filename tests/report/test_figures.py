@@ -3,7 +3,6 @@
 import re
 import xml.etree.ElementTree as tree
 
-import pandas as pd
 import pytest
 
 from dana.report import figures
@@ -27,7 +26,6 @@ def test_svg_is_well_formed_with_unique_ids_and_the_colours_of_the_page(tables):
     frame = {name: table.frame for name, table in tables.items()}
     charts = [
         figures.score_histogram(frame["score_histogram"]),
-        figures.source_bars(frame["selected_by_source"]),
     ]
     charts += [figures.loss_curves(frame["evaluations"], text) for text in ("target", "pool")]
     charts += [figures.seed_dots(frame["seeds"], "toy"), figures.forest(frame["differences"])]
@@ -63,27 +61,6 @@ def test_an_arm_has_one_style_in_all_figures():
     assert figures.arm_styles([*reversed(others), *ours]) == styles
     assert len(set(figures.arm_styles(others).values())) == 3
     assert len(figures.arm_styles(map(str, range(20)))) == 20
-
-
-def test_sources_are_parts_of_one_bar_beside_the_pools(tables):
-    frame = tables["selected_by_source"].frame
-    more = [f"more{number}" for number in range(5)]
-    smaller = pd.concat([frame, *(frame.tail(1).assign(source=name) for name in more)])
-    figure = figures.source_bars(smaller)
-    assert figure.alt.startswith("Sources of the selected text as parts of one bar")
-    assert re.search(r"science 90 %, python 9 %, .* 3 others \d %\.$", figure.alt)
-    widths = [
-        abs(float(right) - float(left))
-        for left, right in re.findall(
-            r'd="M ([\d.]+) [\d.]+ \nL ([\d.]+) [\d.]+ \nL [\d.]+ [\d.]+ \nL [\d.]+ [\d.]+ \nz\n" clip-path',
-            figure.svg,
-        )
-    ]
-    assert len(widths) == 2 * 7, "a part a source and one for the rest, of selection and pool"
-    assert widths[0] / widths[2] == pytest.approx(
-        frame["share_of_selected_characters"][0] / frame["share_of_selected_characters"][1],
-        rel=0.01,
-    )
 
 
 def test_loss_curves_start_at_zero_fall_with_the_loss_and_share_their_limits(frames):

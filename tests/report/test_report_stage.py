@@ -70,7 +70,7 @@ def test_json_is_one_object_on_standard_output_and_writes_nothing(reported_run, 
 def test_the_page_needs_no_other_file_and_escapes_text(reported_run):
     page = read_page(reported_run)
     tags = [element.tag.rpartition("}")[2] for element in page.iter()]
-    assert (tags.count("svg"), tags.count("h2"), tags.count("script")) == (6, 6, 0)
+    assert (tags.count("svg"), tags.count("h2"), tags.count("script")) == (5, 6, 0)
     attributes = [item for element in page.iter() for item in element.items()]
     links = [value for name, value in attributes if name.rpartition("}")[2] in ("src", "href")]
     assert {link[0] for link in links} == {"#"}
