@@ -11,7 +11,7 @@ from dana.report.run import RunFrames
 from dana.report.verdicts import ArmComparison, compare_arms
 
 # Tables that say nothing for sure of an unfinished run.
-COMPARED = ("results", "differences", "variance")
+COMPARED = ("results", "differences")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,6 @@ def _tables(run: RunFrames, comparisons: Sequence[ArmComparison]) -> list[Table 
         provenance.step_table(run),
         provenance.setting_table(run),
         tables.difference_table(comparisons),
-        tables.variance_table(comparisons),
     ]
     if run.ranking is not None:
         made.append(tables.ranking_table(run.ranking))

@@ -37,13 +37,7 @@ HEADERS = {
     "degenerate": "collapsed",
     "error": "standard error",
     "std": "deviation",
-    "unit_std": "between repetitions",
-    "seed_std": "between fine-tunings",
-    "text_std": "between test sets",
     "detectable": "difference that would show",
-    "unit_share": "from repetitions",
-    "seed_share": "from fine-tunings",
-    "text_share": "from texts",
 }
 log = get_logger(__name__)
 

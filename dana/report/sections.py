@@ -222,7 +222,7 @@ def _results_section(analysis: Analysis) -> Section:
     shown_tables = (
         *analysis.get("results", "differences"),
         *class_tables(analysis),
-        *analysis.get("variance", "seeds"),
+        *analysis.get("seeds"),
     )
     return Section(title, results_finding(analysis), drawings, shown_tables, turned_texts(analysis))
 

@@ -3,7 +3,6 @@
 Each is also a CSV file.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -453,36 +452,6 @@ def _collapsed_models(row: Any) -> str:
 def _if_measured(column: Column) -> Column:
     """Make a column that is a dash where a model collapsed."""
     return replace(column, cell=lambda row: "–" if row.collapsed else column.cell(row))
-
-
-def variance_table(comparisons: Sequence[ArmComparison]) -> Table | None:
-    """Tabulate what the difference of each question varies over.
-
-    It is None without a question that has a number.
-    """
-    asked = [row for row in comparisons if row.asked and not row.collapsed_models]
-    measured = [asdict(row) for row in asked if not math.isnan(row.error)]
-    if not measured:
-        return None
-    names = ["task", "arm", "other", "unit", "n", "texts"]
-    deviations = ["unit_std", "seed_std", "text_std", "error", "detectable"]
-    parts = ["unit_share", "seed_share", "text_share"]
-    frame = pd.DataFrame(measured)[names + deviations + parts]
-    columns = (
-        DIFFERENCE,
-        Column("repetitions", lambda row: f"{row.n} {row.unit}s", numeric=False),
-        *decimals(0, "texts"),
-        *decimals(3, "error", "detectable"),
-        *shares(*parts),
-    )
-    if frame["task"].nunique() > 1:
-        columns = (*text_columns("task"), *columns)
-    caption = (
-        "What would show is decided in four of five reruns of this size. Last, shares of the "
-        "squared standard error: from repetitions (seeds, folds or adaptations), beyond that of "
-        "the fine-tunings within one; from fine-tunings of one; from test texts."
-    )
-    return Table("variance", caption, frame, columns, folded=True)
 
 
 def probe_table(probes: Sequence[ProbeResult]) -> Table:

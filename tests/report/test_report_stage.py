@@ -81,7 +81,7 @@ def test_the_page_needs_no_other_file_and_escapes_text(reported_run):
 def test_every_table_is_a_file(reported_run):
     files = {path.stem: pd.read_csv(path) for path in (reported_run / "tables").glob("*.csv")}
     selection = {"ranking", "score_histogram", "separation", "selected_by_source"}
-    outcomes = {"evaluations", "losses", "seeds", "results", "differences", "variance"}
+    outcomes = {"evaluations", "losses", "seeds", "results", "differences"}
     outcomes |= {"classes", "confusions"}
     assert set(files) == selection | outcomes | {"steps", "settings"}
     assert files["selected_by_source"]["selected_units"].sum() == 192
