@@ -90,12 +90,10 @@ def _class_rows(task: str, found: Mapping[str, ArmResult]) -> list[dict[str, Any
     """
     after = found["after"].predictions
     classes = after.kind.labels
-    actual = _members(after.labels, len(classes))
-    predicted = _members(after.predicted, len(classes))
-    right = (predicted & actual).sum(1)
-    texts = actual.sum(0)
-    precision = (right / np.maximum(predicted.sum(1), 1)).mean(0)
-    recall = (right / np.maximum(texts, 1)).mean(0)
+    right, predicted, actual = _counts(after)
+    [texts] = actual
+    precision = (right / np.maximum(predicted, 1)).mean(0)
+    recall = (right / np.maximum(actual, 1)).mean(0)
     f1 = {when: _f1(result) for when, result in found.items()}
     rows = []
     for code in np.argsort(-texts, kind="stable").tolist():
@@ -108,26 +106,22 @@ def _class_rows(task: str, found: Mapping[str, ArmResult]) -> list[dict[str, Any
     return rows
 
 
-def _members(values: np.ndarray, classes: int) -> np.ndarray:
-    """Say which classes each label has, as bool of shape (..., classes)."""
-    if values.dtype != object:
-        is_class: np.ndarray = values[..., None] == np.arange(classes)
-        return is_class
-    members = np.zeros((values.size, classes), dtype=bool)
-    for row, codes in zip(members, values.ravel(), strict=True):
-        row[list(codes)] = True
-    return members.reshape(*values.shape, classes)
-
-
 def _f1(result: ArmResult) -> np.ndarray:
     """Compute the F1 of each class, the mean over models, of shape (classes,)."""
-    predictions = result.predictions
-    classes = len(predictions.kind.labels)
-    actual = _members(predictions.labels, classes)
-    predicted = _members(predictions.predicted, classes)
-    right = (predicted & actual).sum(1)
-    f1: np.ndarray = (2 * right / np.maximum(predicted.sum(1) + actual.sum(0), 1)).mean(0)
+    right, predicted, actual = _counts(result.predictions)
+    f1: np.ndarray = (2 * right / np.maximum(predicted + actual, 1)).mean(0)
     return f1
+
+
+def _counts(predictions: Predictions) -> list[np.ndarray]:
+    """Count the right predictions, the predictions and the texts of each class.
+
+    Returns:
+        Three arrays of shape (models, classes); that of the texts has one row.
+    """
+    kind = predictions.kind
+    tallies, _ = kind.tallies(predictions.predicted, predictions.labels, "macro_f1")
+    return [tally.sum(0) for tally in tallies]
 
 
 def _class_table(rows: list[dict[str, Any]], names: Mapping[str, str]) -> Table:
