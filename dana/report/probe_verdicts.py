@@ -1,6 +1,5 @@
 """Judge what frozen vectors say of adaptation, where a run has no fine-tuned models to judge by."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from dana.report.verdicts import (
     best_baseline,
     main_arms,
     rivals_of,
+    with_estimate,
 )
 
 
@@ -110,30 +110,19 @@ def _on_texts(baseline: ArmResult, ids: np.ndarray) -> ArmResult | None:
 
 def _row(ours: ProbeResult, other: str, other_score: float, difference: TwoLevel) -> ArmComparison:
     """Make the row of a comparison, without a verdict."""
-    low, high = difference.interval
-    unit_share, seed_share, text_share = difference.shares
-    return ArmComparison(
+    row = ArmComparison(
         ours.task,
         ours.metric,
         ours.arm,
         other,
         asked=True,
-        n=difference.units,
         arm_score=ours.estimate.mean,
         other_score=other_score,
         unit=ADAPTATION if ours.folds is None else FOLD,
         one_adaptation=difference.units == 1,
         models=difference.units,
-        texts=difference.texts,
-        mean=difference.mean,
-        error=difference.error,
-        low=low,
-        high=high,
-        unit_share=unit_share,
-        seed_share=0.0 if math.isnan(seed_share) else seed_share,
-        text_share=text_share,
-        p=difference.p,
     )
+    return with_estimate(row, difference)
 
 
 def _judge(row: ArmComparison, difference: TwoLevel, is_gain: bool, count: int) -> ArmComparison:

@@ -381,21 +381,27 @@ def measure_pair(result: ArmResult, other: ArmResult) -> ArmComparison:
     is_adapted = bool(result.lineage.parent or other.lineage.parent)
     row = replace(
         row,
-        n=estimate.units,
         unit=unit,
         one_adaptation=unit == SEED and is_adapted,
         models=len(result.scores),
-        texts=estimate.texts,
-        mean=estimate.mean,
         collapsed_models=len(result.collapsed_seeds) + len(other.collapsed_seeds),
         horizon=estimate.horizon,
     )
     if estimate.units < 2:
-        return replace(row, p=1.0)  # one unit decides nothing, but Holm counts the question
+        # One unit decides nothing, but Holm counts the question.
+        return replace(row, n=estimate.units, texts=estimate.texts, mean=estimate.mean, p=1.0)
+    return with_estimate(row, estimate)
+
+
+def with_estimate(row: ArmComparison, estimate: TwoLevel) -> ArmComparison:
+    """Add the estimate of a difference to the row of its comparison."""
     low, high = estimate.interval
     unit_share, seed_share, text_share = estimate.shares
     return replace(
         row,
+        n=estimate.units,
+        texts=estimate.texts,
+        mean=estimate.mean,
         error=estimate.error,
         low=low,
         high=high,

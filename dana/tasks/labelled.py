@@ -66,12 +66,7 @@ class LabelledTexts(NamedTuple):
     @property
     def texts_by_label(self) -> dict[str, int]:
         """Number of texts of each label, the most frequent first."""
-        return count_labels(self.texts["label"].map(_as_label))
-
-
-def _as_label(value: Any) -> Any:
-    """Return a list as a tuple, which can be counted; other values as they are."""
-    return tuple(value) if isinstance(value, list) else value
+        return count_labels(self.texts["label"])
 
 
 def read_labelled(

@@ -11,7 +11,7 @@ import pandas as pd
 from dana.core.errors import ConfigError, DataError
 from dana.corpus.text import normalise, wording
 from dana.tasks.kinds import find_kind
-from dana.tasks.kinds.regression import Regression
+from dana.tasks.kinds.regression import Regression, ends_of_fifths
 from dana.tasks.kinds.single_label import SingleLabel
 from dana.tasks.kinds.token_labels import TokenLabels
 from dana.tasks.kinds.values import is_blank, parts_of
@@ -20,7 +20,6 @@ from dana.tasks.table_columns import id_column, list_names
 
 FOLDS = 5
 MOST_IN_FOLDS = 5000  # rows; a larger table has one fixed split
-RANGES = 5  # of numbers, by which folds are stratified
 NONE = ""  # stratum of texts that have none of the labels
 
 
@@ -129,10 +128,10 @@ def _groups(frame: pd.DataFrame, columns: Mapping[str, Any]) -> list[str]:
 
 
 def label_names(label: Any) -> tuple[str, ...]:
-    """Return the names in a label of :func:`make_rows`, each once; none of a number."""
+    """Return the names in a label, each once; none of a number."""
     if isinstance(label, str):
         return (label,)
-    if isinstance(label, tuple):
+    if isinstance(label, tuple | list):
         return tuple(dict.fromkeys(label))
     return ()
 
@@ -232,9 +231,8 @@ def strata(labels: pd.Series, kind: str) -> pd.Series:
     if kind == SingleLabel.name:
         return labels
     if kind == Regression.name:
-        inner_quantiles = np.linspace(0, 1, RANGES + 1)[1:-1]
-        ends = np.unique(np.quantile(labels.astype(float), inner_quantiles))
-        numbers = np.searchsorted(ends, labels.astype(float), side="right")
+        values = labels.to_numpy(float)
+        numbers = np.searchsorted(ends_of_fifths(values), values, side="right")
         return pd.Series(numbers.astype(str), labels.index)
     counts = count_labels(labels)
     rarest = [min(label_names(label), key=counts.__getitem__, default=NONE) for label in labels]

@@ -19,7 +19,6 @@ from dana.tasks.kinds.base import Kind, Label, Scorer, Tallies
 # correlation r has ratio r, so below it the model explains less than a hundredth of the variance.
 SPREAD = 0.1
 BLOCK = 100  # scores computed at a time, each of all texts but one
-PARTS = 5  # number of ranges of the training values in tables
 
 
 @dataclass(frozen=True)
@@ -161,14 +160,20 @@ class Regression(Kind):
 
     def counts(self, labels: Sequence[Label], train: Sequence[Label]) -> list[tuple[str, int, int]]:
         # The ranges are fifths of the training values; the first and the last are open.
-        inner_quantiles = np.linspace(0, 1, PARTS + 1)[1:-1]
-        ends = np.unique(np.quantile(self.gather(train), inner_quantiles))
+        ends = ends_of_fifths(self.gather(train))
         ranges = np.searchsorted(ends, self.gather(labels), side="right")
         counts = np.bincount(ranges, minlength=ends.size + 1)
         shown_ends = _shown(ends)
         between = [f"{low} to below {high}" for low, high in pairwise(shown_ends)]
         names = [f"below {shown_ends[0]}", *between, f"{shown_ends[-1]} and above"]
         return [(name, int(count), len(labels)) for name, count in zip(names, counts, strict=True)]
+
+
+def ends_of_fifths(values: np.ndarray) -> np.ndarray:
+    """Return the four inner ends of the fifths of the values, fewer if some are equal."""
+    inner_quantiles = np.linspace(0, 1, 6)[1:-1]
+    ends: np.ndarray = np.unique(np.quantile(values, inner_quantiles))
+    return ends
 
 
 def _shown(ends: np.ndarray) -> list[str]:
