@@ -601,15 +601,11 @@ def places_to_show(scores: np.ndarray) -> dict[int, tuple[str, int]]:
     """
     order = np.argsort(scores, kind="stable")
     count = len(order)
-    best = range(min(SHOWN, count))
-    first_last = max(SHOWN, count - SHOWN)  # no passage is shown twice
-    last = range(first_last, count)
-    first_middle = max(SHOWN, (count - SHOWN) // 2)
-    middle = range(first_middle, min(first_middle + SHOWN, first_last))
-    places = {}
-    for place, ranks in (("best", best), ("middle", middle), ("last", last)):
-        for rank in ranks:
-            places[int(order[rank])] = place, rank + 1
+    first_ranks = {"best": 0, "last": count - SHOWN, "middle": (count - SHOWN) // 2}
+    places: dict[int, tuple[str, int]] = {}
+    for place, first in first_ranks.items():
+        for rank in range(max(first, 0), min(first + SHOWN, count)):
+            places.setdefault(int(order[rank]), (place, rank + 1))  # none is shown twice
     return places
 
 
@@ -641,15 +637,14 @@ def write_selected_text(
     )
     places = places_to_show(means)
     # Only the first and the last unit of each run are read; a run of one unit is both.
-    is_end = np.zeros(pool.units, dtype=bool)
-    is_end[first] = True
-    is_end[last] = True
-    ends = read_units(scores_folder, ["doc_id", "source", "unit", "start", "end"], is_end)
-    end_rows = np.flatnonzero(is_end)
-    runs = ends.take(pa.array(np.searchsorted(end_rows, first)))
-    last_units = ends.select(["unit", "end"]).take(pa.array(np.searchsorted(end_rows, last)))
-    runs = runs.set_column(runs.schema.get_field_index("end"), "end", last_units["end"])
+    is_first = np.zeros(pool.units, dtype=bool)
+    is_first[first] = True
+    is_last = np.zeros(pool.units, dtype=bool)
+    is_last[last] = True
+    runs = read_units(scores_folder, ["doc_id", "source", "unit", "start"], is_first)
+    last_units = read_units(scores_folder, ["unit", "end"], is_last)
     runs = runs.append_column("last_unit", last_units["unit"])
+    runs = runs.append_column("end", last_units["end"])
     texts = Texts(pool_folder)
     shown = []
     row = 0
