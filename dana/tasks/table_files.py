@@ -66,12 +66,12 @@ def read_files(source: str, notes: list[str], form: dict[str, Any], inputs: Inpu
         DataError: If a row cannot be read; names the first five and their number.
     """
     files = expand(source)
-    names = _paths_below_common_folder(files)
+    paths = _paths_below_common_folder(files)
     is_delimited = False
     rows: list[dict[str, Any]] = []
     index: list[Any] = []
     bad = BadRecords()
-    for file, name in zip(files, names, strict=True):
+    for file, path in zip(files, paths, strict=True):
         layout = _layout_of(file, inputs)
         is_delimited = is_delimited or layout is not None
         if layout is not None and layout.separator != NO_SEPARATOR:
@@ -86,7 +86,7 @@ def read_files(source: str, notes: list[str], form: dict[str, Any], inputs: Inpu
                 names = names_by_column[column]
                 record.fields[column] = _as_name(record.fields[column], names)
             rows.append(record.fields)
-            index.append(record.line if len(files) == 1 else f"{name}:{record.line}")
+            index.append(record.line if len(files) == 1 else f"{path}:{record.line}")
     if bad:
         raise bad.error()
     notes[:] = dict.fromkeys(notes)  # of several files alike, a sentence once
