@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from dana.api.keywords import Folder, plain_value, with_messages
-from dana.core.config import merge_sections
+from dana.core.config import flatten, merge_sections
 from dana.stages import init as stage
-from dana.stages.recipe import read_recipe
+from dana.stages.recipe import read_recipe, remove_rivals
 from dana.stages.run import run_recipe
 from dana.stages.settings import load_settings
 
@@ -44,5 +44,7 @@ def run(
     import pandas as pd
 
     values, path = read_recipe(recipe)
-    ready = load_settings(merge_sections(values, plain_value(settings)), origin=str(path))
+    given = plain_value(settings)
+    remove_rivals(values, {key for key, _ in flatten(given)})
+    ready = load_settings(merge_sections(values, given), origin=str(path))
     return pd.read_csv(run_recipe(ready, quick, remake, minutes).parent / "results.csv")

@@ -4,6 +4,7 @@ import argparse
 import atexit
 import io
 import json
+import math
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stderr, redirect_stdout
 from importlib.metadata import version
+from typing import Any
 
 from dana.cli.files import add_files, add_plugins
 from dana.cli.flags import Parser, add_dry_run, add_group
@@ -179,7 +181,19 @@ def _run(args: argparse.Namespace) -> None:
     ):
         answer = args.run(args)
     if args.json and is_main_process():
-        print(json.dumps(answer, default=str, ensure_ascii=False))
+        text = json.dumps(_without_nan(answer), default=str, ensure_ascii=False, allow_nan=False)
+        print(text)
+
+
+def _without_nan(value: Any) -> Any:
+    """Replace numbers that are not finite by None, in lists and mappings, too: JSON has none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(inner) for inner in value]
+    return value
 
 
 def _heartbeat(args: argparse.Namespace) -> AbstractContextManager[object]:

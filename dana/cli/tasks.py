@@ -227,6 +227,8 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
     is_new = args.size is not None
     if args.unweighted and args.weights:
         raise ConfigError("--weights has no effect with --unweighted; remove one of them")
+    if is_new:
+        _refuse_flags_of_a_model(args)
     settings = settings_from(args)
     usual = folder / ("base" if is_new else "adapted")
     out = args.to or usual
@@ -263,6 +265,18 @@ def _adapt(args: argparse.Namespace) -> dict[str, Any]:
         note = "or, with labelled data, dana finetune: docs/guide/finetuning.md"
         print(next_command("report", folder, note=note))
     return answer
+
+
+def _refuse_flags_of_a_model(args: argparse.Namespace) -> None:
+    """Refuse flags that say how a model is adapted, where a new one is trained.
+
+    Raises:
+        ConfigError: Names the flag.
+    """
+    for name in ("model", "weights", "unweighted", "resize_embeddings"):
+        if getattr(args, name):
+            flag = f"--{name.replace('_', '-')}"
+            raise ConfigError(f"{flag} has no effect with --from-scratch; remove one of them")
 
 
 def _distill(args: argparse.Namespace) -> dict[str, Any]:
@@ -396,6 +410,7 @@ def _finetune_one(model: str, settings: "RunSettings", run: Path, remake: bool) 
         settings.data,
         with_baselines=True,
         remake=remake,
+        jobs=settings.jobs,
     )
     print(finetune_text(artifact))
     print(f"\nwritten: {artifact.path}")

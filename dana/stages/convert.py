@@ -80,6 +80,9 @@ def convert_stage(model: str, out: Path, resize: bool = False) -> Artifact:
     folder, files = _find_checkpoint(model)
     _require_work(model, folder, files, resize)
     depends_on = {"convert": VERSION, "resize": resize, "files": _digests(folder, files)}
+    if (folder / ADAPTER_CONFIG).is_file():
+        base, files_of_base = _find_checkpoint(_name_of_base(folder))
+        depends_on["base"] = _digests(base, files_of_base)
 
     def write(draft: Draft) -> None:
         plain = draft.path.with_name("plain")
@@ -282,12 +285,7 @@ def _merge_adapter(folder: Path, target: Path, workspace: Path) -> None:
     from safetensors.torch import save_file
 
     config = read_json(folder / ADAPTER_CONFIG)
-    name = config.get("base_model_name_or_path") if isinstance(config, dict) else None
-    if not isinstance(name, str) or not name:
-        raise ArtifactError(
-            f"{folder / ADAPTER_CONFIG}: names no base; set base_model_name_or_path to its folder"
-        )
-    base, files = _find_checkpoint(name)
+    base, files = _find_checkpoint(_name_of_base(folder))
     workspace.mkdir()
     if base != transformer_folder(base) or not any(base.glob("*.safetensors")):
         _write_plain(base, files, workspace)
@@ -312,6 +310,21 @@ def _merge_adapter(folder: Path, target: Path, workspace: Path) -> None:
             shutil.copyfile(file, adapter / file.name)
     network, tokenizer = load_model(str(adapter))
     _save(network, tokenizer, target)
+
+
+def _name_of_base(folder: Path) -> str:
+    """Return the name of the base of a folder of adapters.
+
+    Raises:
+        ArtifactError: If the folder names none.
+    """
+    config = read_json(folder / ADAPTER_CONFIG)
+    name = config.get("base_model_name_or_path") if isinstance(config, dict) else None
+    if not isinstance(name, str) or not name:
+        raise ArtifactError(
+            f"{folder / ADAPTER_CONFIG}: names no base; set base_model_name_or_path to its folder"
+        )
+    return name
 
 
 def _save(network: Any, tokenizer: Any, folder: Path) -> None:

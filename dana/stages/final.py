@@ -707,7 +707,7 @@ def _vectors_model(task: TaskCard, examples: list[Example], encoder: Transformer
 
 
 def encoder_stage(
-    model: str, base: str, out: Path, max_tokens: int, task: str, base_name: str, folds: int
+    model: str, base: str, out: Path, max_tokens: int, task_name: str, base_name: str, folds: int
 ) -> str:
     """Put the adapted model of all labelled texts into ``OUT/encoder``, where sentence-transformers opens it.
 
@@ -719,7 +719,7 @@ def encoder_stage(
         base: The model that it was adapted from.
         out: Target folder.
         max_tokens: Longest text that sentence-transformers reads.
-        task: Name of the task.
+        task_name: Name of the task.
         base_name: What the README calls the base.
         folds: Number of folds of the task; 0 with one fixed split.
 
@@ -746,7 +746,7 @@ def encoder_stage(
     def write(folder: Path) -> None:
         save_encoder(model, folder, max_tokens)
         write_json(folder / ENCODER_NOTE, {"made_from": identity})
-        write_text(folder / "README.md", encoder_card(model, base_name, task, texts, out))
+        write_text(folder / "README.md", encoder_card(model, base_name, task_name, texts, out))
 
     on_rank_0(lambda: publish(out, write))
     log.info("encoder   %s is the base, adapted to text like the labelled texts", out)

@@ -285,7 +285,7 @@ def _encoder_step(settings: RunSettings, adapted: OutputOf, task: str, folds: in
         "base": OutputOf(BASE),
         "out": Path(settings.out) / ENCODER,
         "max_tokens": settings.probe.max_tokens,
-        "task": task,
+        "task_name": task,
         "base_name": base_name(settings),
         "folds": folds,
     }

@@ -100,6 +100,7 @@ def finetune_stage(
     data: str | None = None,
     with_baselines: bool = False,
     remake: bool = False,
+    jobs: int = 1,
 ) -> Artifact:
     """Fine-tune over seeds, and over the folds of a card that has some; under several processes they share the seeds.
 
@@ -118,6 +119,7 @@ def finetune_stage(
         with_baselines: Add ``baselines`` to ``metrics.json``: what simple models score
             (:mod:`dana.stages.baselines`).
         remake: Whether seeds of other settings are replaced instead of refused.
+        jobs: Number of steps that run in parallel, each in a process of its own.
 
     Raises:
         ConfigError: If the card or preset is unknown, or the model is too small for ``max_tokens``.
@@ -128,7 +130,7 @@ def finetune_stage(
     plan = plan_finetuning(model, card, settings, out, data, remake=remake)
     run = Run(out.with_name(f"{out.name}-seeds"), tuple(plan.steps))
     refuse_mixed_precision(run)
-    execute(run, remake=remake)
+    execute(run, jobs, remake=remake)
     task = settings.fields_of(load_card(card))
 
     def baselines() -> dict[str, float]:

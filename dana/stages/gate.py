@@ -99,13 +99,17 @@ def _losses_of_base(model: str, data: TrainingData, settings: AdaptSettings) -> 
     return base_losses(state, heldout.with_selected(examples, settings.evaluation_tokens))
 
 
-def word_distance(first: Path, second: Path) -> float:
+def word_distance(first: Path, second: Path) -> float | None:
     """Compute the Jensen-Shannon distance of the words of two folders of documents: 0 alike, 1 none in common.
+
+    It is None if one of them has no word.
 
     References:
         Endres and Schindelin 2003, A new metric for probability distributions.
     """
     counts = [Counter(islice(_words(folder), WORDS)) for folder in (first, second)]
+    if not all(counts):
+        return None
     words = counts[0] | counts[1]
     return float(jensenshannon(*([count[word] for word in words] for count in counts), base=2))
 

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import yaml
 from dana.core.config import RECIPE, require
 from dana.core.device import find_device
 from dana.core.errors import ArtifactError, ConfigError, DataError
-from dana.core.files import folder_lock, make_parent, temp_dir
+from dana.core.files import folder_lock, make_parent, replace_folder, restore_folder, temp_dir
 from dana.core.launch import cores
 from dana.core.logging import format_duration, get_logger, messages
 from dana.core.rng import generator
@@ -236,7 +235,7 @@ def _new_folder(table: Table, out: str | Path | None) -> Path:
     if folder.is_symlink():  # a link cannot be replaced whole by the folder that is written
         target = folder.resolve()
         raise ArtifactError(f"{folder}: is a symbolic link; name its folder: --out {target}")
-    if not folder.exists():
+    if not restore_folder(folder).exists():
         return folder
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: is a file; choose another --out")
@@ -808,9 +807,7 @@ def _write_folder(folder: Path, labelled: LabelledTexts, recipe: str) -> None:
         labelled.texts.to_parquet(draft / TEXTS, index=False)
         (draft / CARD).write_text(card, encoding="utf-8")
         (draft / RECIPE).write_text(recipe, encoding="utf-8")
-        if folder.exists():
-            shutil.rmtree(folder)
-        draft.rename(folder)
+        replace_folder(draft, folder)
     log.info(LINE, "written", f"{folder}: {', '.join(sorted(FILES))}")
 
 

@@ -1,5 +1,7 @@
 """The command line: where settings come from, launches, recipes, misspelt words."""
 
+import argparse
+import json
 import os
 import signal
 from pathlib import Path
@@ -7,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dana.cli.main import build_parser, main
+from dana.cli.main import _run, build_parser, main
 from dana.cli.settings import settings_from
 from dana.core.launch import processes
 from dana.core.shipped import find_recipe
@@ -123,3 +125,14 @@ def test_a_second_ctrl_c_while_python_ends_shows_no_traceback(monkeypatch, capfd
     assert main(["files", "env"]) == 130
     assert "interrupted; finished work is saved" in capfd.readouterr().err
     assert calls_at_exit == [(signal.signal, signal.SIGINT, signal.SIG_IGN)]
+
+
+def test_json_has_null_for_what_is_no_number(monkeypatch, capsys):
+    def command(args):
+        return {"results": [{"std": float("nan"), "mean": 0.5}]}
+
+    args = argparse.Namespace(json=True, processes=True, run=command, beats="")
+    _run(args)
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
+        "results": [{"std": None, "mean": 0.5}]
+    }

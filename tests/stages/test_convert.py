@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from dana.cli.main import main
@@ -335,6 +335,22 @@ def test_pickled_adapters_of_a_pickled_base_are_added_to_its_weights(
     new = follow(str(error.value), tmp_path, monkeypatch)
     assert_same_model(tmp_path / "folded", new)
     assert not torch.equal(next(iter(load_file(new / SAFE).values())), torch.zeros(1))
+
+
+def test_adapters_are_converted_anew_when_their_base_changes(bert, adapters, tmp_path, capsys):
+    AutoTokenizer.from_pretrained(bert).save_pretrained(adapters)
+    base = tmp_path / "base"
+    shutil.copytree(bert, base)
+    file = adapters / "adapter_config.json"
+    config = json.loads(file.read_text()) | {"base_model_name_or_path": str(base)}
+    file.write_text(json.dumps(config))
+    call = ["files", "convert", str(adapters), "--out", str(tmp_path / "new")]
+    assert main(call) == 0
+    assert main(call) == 0, "the base is as it was"
+    weights = {name: value + 1 for name, value in load_file(base / SAFE).items()}
+    save_file(weights, base / SAFE, metadata={"format": "pt"})
+    assert main(call) == 2
+    assert "--remake" in capsys.readouterr().err
 
 
 def test_it_is_reused_and_remade_when_the_checkpoint_changes(bert, pickled, tmp_path, capsys):

@@ -10,6 +10,7 @@ import toy_task
 from sklearn.metrics import f1_score
 from toy_kinds import metrics
 
+from dana.cli.main import main
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.stages import finetune_seed
 from dana.stages.finetune import FinetuneSettings, finetune_stage, seed_rows
@@ -81,6 +82,19 @@ def test_metrics_agree_with_the_predictions_and_say_what_was_run(checkpoint, car
     assert {name: results[name] for name in identity} == identity
     defaults = {"steps": 0, "warmup": 0.1, "evaluate": "last", "pooling": "cls", "max_train": None}
     assert results["settings"] == {**toy_task.PRESET, **defaults, "seeds": [0, 1]}
+
+
+def test_its_seeds_share_the_jobs_of_the_command(checkpoint, card, tmp_path, monkeypatch):
+    asked = []
+
+    def execute(run, jobs=1, remake=False):
+        asked.append(jobs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dana.stages.finetune.execute", execute)
+    line = ["finetune", "--model", str(checkpoint), "--task", str(card), "--jobs", "3"]
+    assert main([*line, "--out", str(tmp_path / "out")]) == 130
+    assert asked == [3]
 
 
 def test_seeds_do_not_depend_on_each_other_and_the_mean_of_tokens_may_stand_for_a_text(

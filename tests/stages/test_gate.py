@@ -141,3 +141,9 @@ def test_the_sentence_on_the_base_says_which_text_is_harder_and_leaves_out_what_
     assert "trained on 12.5\xa0% of it. This does not predict" in text
     assert f"{words}. This does not predict" in gate_text({"base_losses": losses})
     assert gate_text({"base_losses": {**losses, "selected": None}}) == gate_text({}) == ""
+
+
+def test_text_without_a_word_has_no_distance(tmp_path):
+    wordless = write_documents(tmp_path / "a", ["… — !"])
+    words = write_documents(tmp_path / "b", ["step"])
+    assert word_distance(wordless, words) is None

@@ -1,6 +1,7 @@
 """``dana init``: a table and a pool become the folder of a run, whole or not at all."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,9 @@ from transformers import AutoConfig, BertConfig
 
 import dana
 from dana.cli.main import main
+from dana.core.config import RECIPE
 from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.core.files import restore_folder
 from dana.core.schemas import Document
 from dana.core.settings import load
 from dana.stages.init import (
@@ -250,11 +253,61 @@ def test_what_cannot_be_used_leaves_nothing(pool, settings, error, words, home):
     assert sorted(home.rglob("*")) == before
 
 
+def test_a_kill_while_a_folder_is_replaced_leaves_the_former_one(home, monkeypatch):
+    folder = dana.init("tickets.csv", "pool")
+    recipe = (folder / RECIPE).read_text()
+    rename = Path.rename
+
+    def rename_or_die(self, target):
+        if Path(target).name == folder.name:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename_or_die)
+        with pytest.raises(KeyboardInterrupt):
+            dana.init("tickets.csv", "pool", folds=2)
+    restore_folder(folder)
+    assert (folder / RECIPE).read_text() == recipe
+    assert str(dana.init("tickets.csv", "pool", folds=2)) == "tickets"
+
+
 def test_a_folder_a_label_is_not_overwritten_by_its_run(home):
     for n, text in enumerate(TEXTS):
         (home / "mail" / "ab"[n % 2]).mkdir(parents=True, exist_ok=True)
         (home / "mail" / "ab"[n % 2] / f"{n}.txt").write_text(text)
     assert str(dana.init("mail", "pool")) == "mail-run"
+
+
+def test_settings_of_a_call_take_the_place_of_those_that_they_exclude(home, monkeypatch):
+    folder = dana.init("tickets.csv", "pool")
+    ready = []
+
+    def run_recipe(settings, *_):
+        ready.append(settings)
+        raise ConfigError("enough")
+
+    monkeypatch.setattr("dana.api.runs.run_recipe", run_recipe)
+    for settings in ({"adapt": {"tokens": 500_000}}, {"weigh": {"beta": 0.1}}):
+        with pytest.raises(ConfigError, match="enough"):
+            dana.run(folder, **settings)
+    tokens, beta = ready
+    assert (tokens.adapt.tokens, tokens.adapt.steps) == (500_000, None)
+    assert (beta.weigh.share, beta.weigh.budget) == (0.1, None)
+
+
+def test_a_run_is_the_same_by_its_path_and_from_another_directory(home, monkeypatch):
+    folder = dana.init("tickets.csv", "pool").resolve()
+
+    def fingerprints(name):
+        return plan_run(load_settings(read_recipe(name)[0])).fingerprints
+
+    here = fingerprints("tickets")
+    assert fingerprints(folder) == here
+    for place in (folder, folder.parent / "pool"):
+        monkeypatch.chdir(place)
+        assert fingerprints(Path(os.path.relpath(folder))) == here
+        assert fingerprints(folder) == here
 
 
 def test_the_pool_is_compared_with_the_texts():

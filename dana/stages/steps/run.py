@@ -1,9 +1,11 @@
 """Hold the steps of an experiment in the order of their dependencies, records of finished steps, and the results."""
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from glob import has_magic, iglob
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pandas as pd
 from dana.core.artifacts import fingerprint, read_json, read_manifest, write_json, write_text
 from dana.core.errors import ArtifactError, ConfigError, suggestion
 from dana.core.logging import get_logger
+from dana.core.storage import is_url
 from dana.core.text_table import csv_text
 from dana.stages.steps.step import Step
 
@@ -20,6 +23,12 @@ log = get_logger(__name__)
 
 RECORDS = "steps"
 RESULTS = "results.csv"
+# Keys of settings that may hold a relative path outside of the run's folder.
+PATHS = {"task", "card", "cards", "pool", "data", "task_path", "model", "decontaminate", "store"}
+# Keys of settings that may be that folder. Under another key its name means something else, as that of
+# the task does that dana init makes.
+FOLDERS = {"out", "folder", "fold_folder"}
+INSIDE = "./"  # before the output of a step that lies in the folder of the run
 ARM = "arm"  # label of a result
 LabelledMetric = tuple[dict[str, str], str, str, float]  # labels, metric, seed, value
 NOTES = ("metrics", "losses", "in_domain")  # parts of a manifest whose numbers are results
@@ -54,7 +63,11 @@ class Run:
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """Digest of each step's stage and settings, and of those of all steps that it depends on."""
+        """Digest of each step's stage and settings, and of those of all steps that it depends on.
+
+        Paths are expressed from the folder, so that they are the same from another working directory,
+        and after the folder was moved.
+        """
         digests: dict[str, str] = {}
         by_name = {step.name: step for step in self.steps}
         for name in TopologicalSorter(
@@ -62,9 +75,8 @@ class Run:
         ).static_order():
             step = by_name[name]
             needs = {need: digests[need] for need in step.needs}
-            digests[name] = fingerprint(
-                {"stage": step.stage, "settings": step.arguments(digests), "needs": needs}
-            )
+            settings = _from_folder(step.arguments(digests), self.folder)
+            digests[name] = fingerprint({"stage": step.stage, "settings": settings, "needs": needs})
         return digests
 
     def file(self, name: str, suffix: str) -> Path:
@@ -90,14 +102,27 @@ class Run:
         return record
 
     def write_record(self, name: str, output: str, seconds: float) -> None:
-        """Record that a step is done: fingerprint, output, seconds and when it ended, in seconds since 1970."""
+        """Record that a step is done: fingerprint, output, seconds and when it ended, in seconds since 1970.
+
+        A path in the folder is recorded from there, and begins with ``./``.
+        """
+        place = Path(output).absolute()
+        root = self.folder.absolute()
+        is_inside = bool(output) and place.is_relative_to(root) and place.exists()
         record = {
             "fingerprint": self.fingerprints[name],
-            "made": output,
+            "made": f"{INSIDE}{place.relative_to(root)}" if is_inside else output,
             "seconds": round(seconds, 3),
+            "ended": round(time.time(), 3),
         }
-        record |= {"ended": round(time.time(), 3)}
         write_json(self.file(name, ".json"), record)
+
+    def output(self, name: str) -> str:
+        """Return the output of a step that has a record."""
+        made: str = self.record(name)["made"]
+        if not made.startswith(INSIDE):
+            return made
+        return str(self.folder / made)
 
     def states(self) -> dict[str, str]:
         """Return the state of each step: ``done``, ``changed`` (other settings, or output missing) or ``missing``."""
@@ -110,9 +135,38 @@ class Run:
     def _state(self, record: Mapping[str, Any], current: str) -> str:
         if not record:
             return "missing"
-        output = Path(record["made"])
-        gone = output.is_relative_to(self.folder) and not output.exists()
-        return "changed" if gone or record["fingerprint"] != current else "done"
+        made = record["made"]
+        is_gone = made.startswith(INSIDE) and not (self.folder / made).exists()
+        return "changed" if is_gone or record["fingerprint"] != current else "done"
+
+
+def _from_folder(value: Any, folder: Path, key: str = "") -> Any:
+    """Express the paths in a step's settings from a folder; names, URLs and absolute paths elsewhere stay.
+
+    A text is a path if it leads into the folder, or is the folder and its key is one of
+    :data:`FOLDERS`; or if its key is one of :data:`PATHS`, and a file or folder is there.
+
+    Args:
+        value: The settings, or a part of them.
+        folder: The folder.
+        key: The key that the value has, also as an item of a list.
+    """
+    if isinstance(value, dict):
+        return {name: _from_folder(inner, folder, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_from_folder(inner, folder, key) for inner in value]
+    if not isinstance(value, str) or not value or is_url(value):
+        return value
+    path = Path(value)
+    root = folder.absolute() if path.is_absolute() else folder
+    is_inside = root in path.parents or (path == root and key in FOLDERS)
+    is_elsewhere = not path.is_absolute() and key in PATHS and _is_there(value)
+    return os.path.relpath(value, folder) if is_inside or is_elsewhere else value
+
+
+def _is_there(text: str) -> bool:
+    """Return whether a text is the path of a file or folder, or a pattern that one fits."""
+    return os.path.exists(text) or (has_magic(text) and any(iglob(text)))  # noqa: PTH110, PTH207
 
 
 def _is_record(value: Any) -> bool:

@@ -172,7 +172,7 @@ class _Execution:
         outputs = {}
         for step in self.run.steps:
             if self.states[step.name] == "done":
-                outputs[step.name] = self.run.record(step.name)["made"]
+                outputs[step.name] = self.run.output(step.name)
         return outputs | self.made
 
     def words(self) -> str:

@@ -126,6 +126,22 @@ def test_in_the_working_directory_too_an_output_that_is_gone_is_made_again(tmp_p
     )
 
 
+def test_finished_steps_are_known_by_another_path_and_after_a_move(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = execute(run_of(Path("run")))
+    assert made["last"] == "run/last"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    for folder in (tmp_path / "run", Path("../run")):
+        assert set(run_of(folder).states().values()) == {"done"}
+        assert run_of(folder).output("last") == str(folder / "last")
+    (tmp_path / "run").rename(tmp_path / "moved")
+    run = run_of(tmp_path / "moved")
+    assert set(run.states().values()) == {"done"}
+    (tmp_path / "moved" / "last").rename(tmp_path / "gone")
+    assert run.states()["last"] == "changed"
+
+
 def test_results_of_an_artifact_elsewhere(tmp_path):
     folder = tmp_path / "run-before"  # begins like the experiment's own folder
     steps = [
