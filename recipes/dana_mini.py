@@ -69,17 +69,14 @@ def evaluation_texts(data: Path) -> Iterator[str]:
 
 def write_text(folder: Path) -> None:
     """Write the novels, the harvested task and the card of evaluation texts; print the next command."""
+    from harvest import write_task
+
     from dana.core.files import write_gzip_lines
-    from dana.core.settings import load
-    from dana.stages.harvest import harvest_stage
-    from dana.stages.settings import RunSettings
 
     data = Path(os.environ["DANA_DATA"])
     (folder / "others").mkdir(parents=True, exist_ok=True)
     print(write_gzip_lines(folder / "gutenberg.jsonl.gz", novels(data)), "pieces of novels")
-    harvest_stage(
-        folder / "harvest", load(RunSettings, {"harvest": {"pool_documents": 1500}}).harvest
-    )
+    write_task(folder / "harvest")
     rows = ({"text": text, "label": "none"} for text in evaluation_texts(data))
     count = write_gzip_lines(folder / "others" / "test.jsonl.gz", rows)
     write_gzip_lines(folder / "others" / "dev.jsonl.gz", iter([{"text": "none", "label": "none"}]))

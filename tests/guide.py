@@ -1,6 +1,7 @@
 """Code of the README and of the guide, and a folder in which they run as a reader pastes them, at a size for tests."""
 
 import argparse
+import ast
 import gzip
 import json
 import re
@@ -8,14 +9,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Collection
-from itertools import islice
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from dana.cli.main import main
-from dana.corpus.harvest import drop_repeats, iterate_docstrings, list_distributions
 from dana.stages.base import SMALLEST
 from dana.stages.recipe import WRITTEN
 
@@ -119,20 +119,28 @@ def write_reader_files(texts: list[str]) -> None:
 
 def write_installed_texts() -> None:
     """Write docstrings of two parts of scipy as labelled texts, and those of numpy as a pool, in the current folder."""
-    docstrings = {}
-    for name, distribution in list_distributions().items():
-        if name in ("scipy", "numpy"):
-            docstrings[name] = drop_repeats(iterate_docstrings(name, distribution, 400), 150, set())
     tickets = [
-        {"text": one.text, "label": label}
-        for one in docstrings["scipy"]
-        if (label := one.module.split("/")[1]) in ("linalg", "signal")
+        {"text": text, "label": part}
+        for part in ("linalg", "signal")
+        for text in installed_docstrings(f"scipy.{part}", 40)
     ]
-    table = pd.DataFrame(tickets).groupby("label").head(40)
-    table.to_csv("tickets.csv", index=False)
+    pd.DataFrame(tickets).to_csv("tickets.csv", index=False)
     Path("pool").mkdir()
-    pool = [json.dumps({"text": one.text}) + "\n" for one in islice(docstrings["numpy"], 80)]
+    pool = [json.dumps({"text": text}) + "\n" for text in installed_docstrings("numpy.lib", 80)]
     Path("pool/pool.jsonl").write_text("".join(pool), encoding="utf-8")
+
+
+def installed_docstrings(package: str, count: int) -> list[str]:
+    """Return the beginnings of the first docstrings of a package, each once; its files are only parsed."""
+    texts: dict[str, None] = {}
+    folder = Path(next(iter(find_spec(package).submodule_search_locations)))
+    for file in sorted(folder.glob("*.py")):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                words = " ".join((ast.get_docstring(node) or "").split())
+                if len(words) > 150:
+                    texts[words[:400]] = None
+    return list(texts)[:count]
 
 
 def run_page(

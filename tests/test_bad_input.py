@@ -165,7 +165,6 @@ selection=3 selection.pool_share=2 selection.pool_share=.nan selection.store_dty
 selection.language=english selection.max_target_units=0 selection.encoder=null inputs.text_documents=page
 on_bad_record=ignore arms=[dana,dana]
 hygiene.ngram=0 hygiene.near_duplicates=0.995 hygiene.near_duplicates=0 hygiene.sample=0 hygiene.sample=1.01
-harvest.pool_documents=49 harvest.task_documents=79 harvest.min_characters=0 harvest.min_characters=1500
 ranking.seeds=0 ranking.folds=1 ranking.prevalence=1 ranking.protocol=mine
 weigh.policy=best weigh.beta=0 weigh.beta=most weigh.beta=1.4 weigh.beta=.nan weigh.gamma=0 weigh.gamma=1.5
 weigh.sharpness=.inf weigh.sharpness=-1 weigh.midpoint=.nan weigh.below=.nan weigh.min_tail=99 weigh.shrink=perhaps

@@ -27,7 +27,6 @@ from dana.report.run import RunFrames
 MOST_SETTINGS = 80
 # Kinds of artifacts in the order of the steps; other kinds come last.
 KINDS = (
-    "harvest",
     "target",
     "pool",
     "ranking",

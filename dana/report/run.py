@@ -49,7 +49,7 @@ FUSION = "fusion"  # name of the row for the fusion of all candidates
 LOOKS = "looks.json"
 POOL_TEXT = "pool text"  # name of the task that measures what is forgotten
 ADAPTED = "adapted"  # name of the only arm of a run without arms
-CARDS = ("card.yaml", "data/card.yaml")  # of dana init, and of a harvested task
+CARD = "card.yaml"  # of dana init
 CONTROLS = ("base", "pool", "random")
 ARMS = (*CONTROLS, "dana", ADAPTED)  # order in tables and figures
 
@@ -253,18 +253,14 @@ def read_texts(path: Path) -> dict[str, str]:
     Without a card, there are none. The texts only illustrate the report, so a card or data that cannot
     be read is no error.
     """
-    texts: dict[str, str] = {}
-    for card_file in CARDS:
-        if not (path / card_file).is_file():
-            continue
-        try:
-            card = load_card(str(path / card_file))
-            examples = read_split(card, "test") if card.folds is None else read_folds(card)
-        except DanaError:
-            continue
-        for example in examples:
-            texts[example.id] = " / ".join(example.texts)
-    return texts
+    if not (path / CARD).is_file():
+        return {}
+    try:
+        card = load_card(str(path / CARD))
+        examples = read_split(card, "test") if card.folds is None else read_folds(card)
+        return {example.id: " / ".join(example.texts) for example in examples}
+    except DanaError:
+        return {}
 
 
 def _wall_seconds(path: Path) -> float:

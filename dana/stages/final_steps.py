@@ -17,7 +17,7 @@ from dana.finetuning.settings import training_class
 from dana.report.run import is_control
 from dana.stages.arms import Arm
 from dana.stages.finetune_steps import CANDIDATE, FINETUNE
-from dana.stages.probe_steps import is_per_word, is_written_later
+from dana.stages.probe_steps import is_per_word
 from dana.stages.settings import RunSettings
 from dana.stages.steps.step import OutputOf, Step
 from dana.tasks.card import TaskCard, load_card
@@ -67,11 +67,11 @@ def methods_tried(settings: RunSettings, card: str, folds: int) -> list[str]:
 
     Args:
         settings: Settings of the run.
-        card: The task's card; one that a step will write has one label a text.
+        card: The task's card.
         folds: Number of folds of the task; 0 with one fixed split.
     """
     methods = [method for method in settings.candidates if method != settings.finetune.method]
-    if not methods or is_written_later(card):
+    if not methods:
         return methods
     task = settings.finetune.fields_of(load_card(card))
     tried = []

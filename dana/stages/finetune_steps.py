@@ -15,7 +15,6 @@ from dana.core.config import require
 from dana.core.schemas import FINAL, NESTED
 from dana.finetuning.settings import FinetuneSettings
 from dana.stages.join import seed_folder, unit_folder
-from dana.stages.probe_steps import is_written_later
 from dana.stages.settings import RunSettings
 from dana.stages.steps.run import Run
 from dana.stages.steps.step import OutputOf, Step
@@ -109,8 +108,6 @@ def _finds_rate(card: str, settings: FinetuneSettings) -> bool:
     """Return whether the learning rate is ``auto``, by the settings or by the card's preset."""
     if settings.learning_rate is not None:
         return settings.learning_rate == AUTO
-    if is_written_later(card):
-        return False
     return load_card(card).preset(settings.preset).learning_rate == AUTO
 
 
@@ -141,9 +138,7 @@ def loss_steps(
         )
 
 
-def baseline_step(
-    settings: RunSettings, name: str, card: str, folds: int | None, after: tuple[str, ...] = ()
-) -> Step:
+def baseline_step(settings: RunSettings, name: str, card: str, folds: int | None) -> Step:
     """Make the step ``baselines/TASK`` of the baselines of a task, tested on its first folds, or on its test texts."""
     arguments = {
         "card": card,
@@ -159,7 +154,6 @@ def baseline_step(
         f"baselines/{name}",
         "dana.stages.baselines:baselines_stage",
         {**arguments, "folds": folds},
-        after,
     )
 
 
@@ -169,7 +163,7 @@ def count_folds(settings: RunSettings) -> dict[str, int]:
     Raises:
         ConfigError: If two cards have different numbers of folds.
     """
-    names = [*([] if settings.harvest else [settings.task]), *settings.cards]
+    names = [settings.task, *settings.cards]
     cards = {name: card for name in names if name and (card := find_card(name))}
     counts = {name: fold_count(card, settings.data) for name, card in cards.items()}
     counts = {name: count for name, count in counts.items() if count > 1}  # one is a fixed split
@@ -177,22 +171,16 @@ def count_folds(settings: RunSettings) -> dict[str, int]:
     return counts
 
 
-def cards_by_name(
-    cards: Sequence[str], future_names: Mapping[str, str] | None = None
-) -> dict[str, str]:
+def cards_by_name(cards: Sequence[str]) -> dict[str, str]:
     """Map the names of tasks to their cards.
 
     Args:
         cards: Names or YAML files.
-        future_names: Names of tasks by card, for cards that a step will write.
 
     Raises:
         ConfigError: If a card is unknown, or two have one name.
     """
-    names = [
-        future_names[card] if future_names and card in future_names else load_card(card).name
-        for card in cards
-    ]
+    names = [load_card(card).name for card in cards]
     twice = [card for card, name in zip(cards, names, strict=True) if names.count(name) > 1]
     require(not twice, "cards", twice, "of different tasks; these have the same name")
     return dict(zip(names, cards, strict=True))

@@ -10,7 +10,6 @@ from dana.train.settings import TrainSettings
 
 # What the steps of a kind do, by the first part of their names.
 KINDS = {
-    "harvest": "reading the installed packages",
     "baselines": "baselines",
     "probe": "probing vectors",
     "texts": "reading texts",

@@ -1,7 +1,6 @@
 """Plan the probes of a run: one step per task, arm and adaptation, and one per arm and adaptation that searches."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from dana.stages.settings import RunSettings
@@ -56,7 +55,6 @@ def base_probe_steps(
     cards: Mapping[str, str],
     indices: Iterable[int],
     folds: Collection[str],
-    before: tuple[str, ...] = (),
 ) -> Iterator[Step]:
     """Yield the steps that probe the base on each task, in all folds.
 
@@ -68,15 +66,13 @@ def base_probe_steps(
         cards: Card of each task.
         indices: Folds that are tested, of the cards that have folds.
         folds: Cards that have folds.
-        before: Steps that make the cards.
     """
     model = settings.model or OutputOf("base")
     for task, card in cards.items():
         if not is_probed(settings, card):
             continue
         for index in indices if card in folds else (None,):
-            step = probe_step(settings, task, card, "base", model, index, index)
-            yield replace(step, after=before)
+            yield probe_step(settings, task, card, "base", model, index, index)
 
 
 def probe_steps(
@@ -142,13 +138,6 @@ def is_probed(settings: RunSettings, card: str) -> bool:
     return settings.probe.enabled and not is_per_word(card)
 
 
-def is_written_later(card: str) -> bool:
-    """Return whether a step will write a card."""
-    return card.endswith(".yaml") and not Path(card).is_file()
-
-
 def is_per_word(card: str) -> bool:
-    """Return whether each word of a task has a label; of a card that a step will write, it has not."""
-    if is_written_later(card):
-        return False
+    """Return whether each word of a task has a label."""
     return load_card(card).label_kind.per_word

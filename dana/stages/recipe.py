@@ -41,8 +41,6 @@ PATHS = (
     "hygiene.decontaminate",
     "selection.store",
 )
-HARVESTED_TASK = "data/card.yaml"  # in a run's folder
-HARVESTED_POOL = "data/pool.jsonl.gz"
 # Settings of one call, which no recipe keeps: parallel steps, permission, trackers, resuming.
 MOMENTARY = [
     "out",
@@ -97,7 +95,7 @@ def read_recipe(name: str | Path) -> tuple[dict[str, Any], Path]:
 def read_run_recipe(folder: Path, overrides: Collection[str] = ()) -> dict[str, Any]:
     """Read the recipe of a run for one of its steps; empty if the folder has none.
 
-    Settings of missing studies are left out, and texts to be harvested are those that were.
+    Settings of missing studies are left out.
 
     Args:
         folder: Folder of the run.
@@ -110,9 +108,6 @@ def read_run_recipe(folder: Path, overrides: Collection[str] = ()) -> dict[str, 
         return {}
     values, path = read_recipe(folder)
     values = {key: value for key, value in values.items() if key not in missing_studies()}
-    if values.pop("harvest", None) is not None:
-        values["task"] = str(folder / HARVESTED_TASK)
-        values["pool"] = [str(folder / HARVESTED_POOL)]
     load(RunSettings, values, origin=str(path))
     remove_rivals(values, overrides)
     return values

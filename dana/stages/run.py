@@ -45,7 +45,6 @@ from dana.stages.finetune_steps import (
     suffix,
     with_seed,
 )
-from dana.stages.harvest import CARD_NAME
 from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
 from dana.stages.pilot import before_pilot, choice_text
@@ -55,7 +54,7 @@ from dana.stages.power import describe_power
 from dana.stages.probe_steps import base_probe_steps, is_probed, probe_steps, retrieval_steps
 from dana.stages.progress import Progress, milestones
 from dana.stages.rank import RANKING, comparison_text, rank_stage
-from dana.stages.recipe import HARVESTED_POOL, HARVESTED_TASK, write_recipe
+from dana.stages.recipe import write_recipe
 from dana.stages.report import report_stage
 from dana.stages.settings import RunSettings
 from dana.stages.steps.run import Run
@@ -168,8 +167,7 @@ def _describe_tasks(settings: RunSettings, quick: bool) -> None:
         what = f"has no labels: arms are compared by the loss of held-out text ({hint})"
         log.info("task      %s %s", settings.task, what)
     cards = settings.cards
-    # The card that a harvest step writes is not there yet, so its texts cannot be counted.
-    if not cards and settings.harvest is None and not has_no_labels:
+    if not cards and not has_no_labels:
         cards = [settings.task]
     adaptation_count = _count_adaptations(settings, folds)
     for name in cards:
@@ -226,7 +224,7 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
     """
     check_seeds(settings)
     if settings.final:
-        check_final(settings, _cards_of(settings, _after_harvest(settings)))
+        check_final(settings, _cards_of(settings))
     # Each of the next calls raises an error if what it names does not exist.
     with _naming("model"):
         if settings.model:
@@ -248,7 +246,7 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
 
 
 def check_pool(settings: RunSettings) -> None:
-    """Look for the files of the pool, before any work, unless the run has read them or makes them itself.
+    """Look for the files of the pool, before any work, unless the run has read them.
 
     URLs and standard input are read only once, by the step that reads the pool.
 
@@ -256,7 +254,7 @@ def check_pool(settings: RunSettings) -> None:
         DanaError: See :func:`dana.stages.texts.check_sources`.
     """
     out = Path(settings.out)
-    if settings.harvest is not None or part_files(out / "pool"):
+    if part_files(out / "pool"):
         return
     not_read_yet = [source for source in settings.pool if not (is_url(source) or source == STDIN)]
     check_sources(not_read_yet, out)
@@ -279,8 +277,7 @@ def _with_final_steps(
     quick: bool,
 ) -> list[Step]:
     """Add the steps that end a run in a model and an encoder."""
-    harvested = _after_harvest(settings)
-    cards = _cards_of(settings, harvested)
+    cards = _cards_of(settings)
     [card] = cards.values()  # check_final refuses a run with more than one, or none
     arm = arm_of_encoder(_arms_to_run(settings, quick))
     folds = count_folds(settings)
@@ -288,7 +285,7 @@ def _with_final_steps(
     # Without folds the first adaptation reads all labelled texts, so the encoder needs no steps of its
     # own.
     steps_of_all_texts: list[Step] = []
-    if arm is not None and harvested.task in folds:
+    if arm is not None and settings.task in folds:
         steps_of_all_texts = list(_steps_of_all_texts(settings, specs_by_arm, arm, cards))
     return list(with_final(steps, settings, cards, arm, folds_of_card, steps_of_all_texts))
 
@@ -307,15 +304,14 @@ def _steps_of_all_texts(
         arm: The arm whose adapted model becomes the encoder.
         cards: Card of each task.
     """
-    harvested = _after_harvest(settings)
-    text_settings = _settings_of_texts(harvested)
+    text_settings = _settings_of_texts(settings)
     folds = count_folds(settings)
-    study_step_names = {step.name for step in _study_steps(harvested, text_settings)}
+    study_step_names = {step.name for step in _study_steps(settings, text_settings)}
     arms_by_name = {other.name: other for other in settings.described_arms}
     arms = _with_predecessors(arm, arms_by_name)
     # Folds are numbered from 0. The number after the last belongs to no text, so leaving it out leaves
     # out nothing.
-    no_fold = folds[harvested.task]
+    no_fold = folds[settings.task]
     yield from _task_steps(settings, text_settings, specs_by_arm, ALL_TEXTS, no_fold)
     yield from _score_and_weigh_steps(
         settings, arms, specs_by_arm, study_step_names, ALL_TEXTS, ALL_TEXTS
@@ -380,25 +376,12 @@ def _selector_of(arm: Arm, settings: RunSettings) -> tuple[str, str]:
     return arm.selector, detector
 
 
-def _after_harvest(settings: RunSettings) -> RunSettings:
-    """Return the settings as they are once the harvest step has run.
-
-    Task and pool are those that the step writes, and ``harvest`` is None. Without a harvest step the
-    settings are returned unchanged.
-    """
-    if settings.harvest is None:
-        return settings
-    out = Path(settings.out)
-    pool = [str(out / HARVESTED_POOL)]
-    return replace(settings, harvest=None, task=str(out / HARVESTED_TASK), pool=pool)
-
-
 def _steps(
     settings: RunSettings, specs_by_arm: dict[str, tuple[str, str]], quick: bool
 ) -> Iterator[Step]:
     """Yield all steps in the order of their dependencies, what costs seconds first.
 
-    First come the harvest, the baselines, the probe of the base, the texts, the studies and the base.
+    First come the baselines, the probe of the base, the texts, the studies and the base.
     Then, for each block of :func:`_blocks`: the adaptations of all arms with their probes, the other
     ways of fine-tuning for the model at the end, the fine-tunings, and a look at the results. So a
     run that was stopped has the same adaptations of all arms.
@@ -410,18 +393,12 @@ def _steps(
         quick: See :func:`plan_run`.
     """
     folds = count_folds(settings)
-    harvested = _after_harvest(settings)
-    cards = _cards_of(settings, harvested)
+    cards = _cards_of(settings)
     adaptation_count = _count_adaptations(settings, folds)
-    after: tuple[str, ...] = ()
-    if settings.harvest is not None:
-        arguments = {"folder": Path(settings.out) / "data", "settings": settings.harvest}
-        yield Step("harvest", "dana.stages.harvest:harvest_stage", arguments)
-        after = ("harvest",)
-    yield from _first_steps(settings, cards, adaptation_count, folds, after)
-    text_settings = _settings_of_texts(harvested)
-    yield Step("texts", f"{__name__}:read_texts", {"settings": text_settings}, after=after)
-    study_steps = _study_steps(harvested, text_settings)
+    yield from _first_steps(settings, cards, adaptation_count, folds)
+    text_settings = _settings_of_texts(settings)
+    yield Step("texts", f"{__name__}:read_texts", {"settings": text_settings})
+    study_steps = _study_steps(settings, text_settings)
     yield from study_steps
     yield _base_step(settings)
     study_step_names = {step.name for step in study_steps}
@@ -458,18 +435,18 @@ def _steps(
                 yield _look_step(plan, index, adaptation_count, steps_with_results)
 
 
-def _study_steps(harvested: RunSettings, text_settings: RunSettings) -> list[Step]:
+def _study_steps(settings: RunSettings, text_settings: RunSettings) -> list[Step]:
     """Return the steps of all studies.
 
     Each installed study may have a function ``steps``, which plans its own from both settings.
 
     Args:
-        harvested: Result of :func:`_after_harvest`.
+        settings: Settings of the run.
         text_settings: Result of :func:`_settings_of_texts`.
     """
     steps: list[Step] = []
     for _study, plan_steps in load_parts("steps"):
-        steps += plan_steps(harvested, text_settings)
+        steps += plan_steps(settings, text_settings)
     return steps
 
 
@@ -518,36 +495,24 @@ class _Plan:
         return makers
 
 
-def _cards_of(settings: RunSettings, harvested: RunSettings) -> dict[str, str]:
-    """Return the card of each task of a run by its name; none for text without labels.
-
-    Args:
-        settings: Settings of the run.
-        harvested: Result of :func:`_after_harvest`.
-    """
-    if _has_no_labels(harvested):
+def _cards_of(settings: RunSettings) -> dict[str, str]:
+    """Return the card of each task of a run by its name; none for text without labels."""
+    if _has_no_labels(settings):
         return {}
-    names_of_future_cards: dict[str, str] = {}
-    if settings.harvest is not None:
-        names_of_future_cards[harvested.task] = CARD_NAME
-    return cards_by_name(harvested.cards or [harvested.task], names_of_future_cards)
+    return cards_by_name(settings.cards or [settings.task])
 
 
-def _settings_of_texts(harvested: RunSettings) -> RunSettings:
-    """Return the settings that decide which texts are read, all others as they are by default.
-
-    Args:
-        harvested: Result of :func:`_after_harvest`.
-    """
-    values = {name: getattr(harvested, name) for name in TEXT_SETTINGS}
+def _settings_of_texts(settings: RunSettings) -> RunSettings:
+    """Return the settings that decide which texts are read, all others as they are by default."""
+    values = {name: getattr(settings, name) for name in TEXT_SETTINGS}
     text_settings = replace(RunSettings(), **values)
     selection = replace(
-        Selection(), seed=harvested.selection.seed, language=harvested.selection.language
+        Selection(), seed=settings.selection.seed, language=settings.selection.language
     )
     # Cards with folds test a part of their labelled texts, so these are left out of every text that is
     # read. The texts of a published test split are left out only where hygiene.decontaminate names
     # the card.
-    divided = [card for card in harvested.cards if load_card(card).is_divided]
+    divided = [card for card in settings.cards if load_card(card).is_divided]
     return replace(text_settings, selection=selection, cards=divided)
 
 
@@ -556,7 +521,6 @@ def _first_steps(
     cards: Mapping[str, str],
     adaptation_count: int,
     folds: Mapping[str, int],
-    after: tuple[str, ...],
 ) -> Iterator[Step]:
     """Yield the steps that cost seconds and need no pool: baselines, and the probe of the base.
 
@@ -565,13 +529,12 @@ def _first_steps(
         cards: Card of each task.
         adaptation_count: Number of adaptations or folds of a whole run.
         folds: Number of folds by card.
-        after: Steps that make the cards.
     """
     if settings.baseline_names:
         for task, card in cards.items():
             tested_folds = adaptation_count if card in folds else None
-            yield baseline_step(settings, task, card, tested_folds, after)
-    yield from base_probe_steps(settings, cards, range(adaptation_count), folds, after)
+            yield baseline_step(settings, task, card, tested_folds)
+    yield from base_probe_steps(settings, cards, range(adaptation_count), folds)
 
 
 def _base_step(settings: RunSettings) -> Step:
@@ -733,7 +696,7 @@ def _has_no_labels(settings: RunSettings) -> bool:
 
     The arms of such a run are compared by their losses on held-out text.
     """
-    names_only_task = bool(settings.task) and not settings.cards and settings.harvest is None
+    names_only_task = bool(settings.task) and not settings.cards
     if not names_only_task:
         return False
     return is_text(settings.task) and find_card(settings.task) is None

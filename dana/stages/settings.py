@@ -29,7 +29,7 @@ from dana.finetuning.settings import FinetuneSettings as FinetuneSettings
 from dana.scoring.settings import RankSettings, Selection
 from dana.stages.arms import Arm, parse_arms
 from dana.tasks.finder import add_to_task_path
-from dana.tasks.settings import MOST_SEEDS, HarvestSettings, Hygiene
+from dana.tasks.settings import MOST_SEEDS, Hygiene
 from dana.train.settings import AdaptSettings, PretrainSettings
 from dana.weighting.settings import WeighSettings
 
@@ -86,8 +86,6 @@ class RunSettings:
     """How records of the pool and of plain target text become documents."""
     hygiene: Hygiene = field(default_factory=Hygiene)
     """What is kept away from training: text of evaluation splits, near duplicates."""
-    harvest: HarvestSettings | None = None
-    """Take target and pool text from the installed Python distributions instead."""
     selection: Selection = field(default_factory=Selection)
     """How text is cut, embedded and placed."""
     ranking: RankSettings = field(default_factory=RankSettings)

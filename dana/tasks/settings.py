@@ -1,4 +1,4 @@
-"""Define the settings of tasks: fine-tuning presets, decontamination, size of a harvest."""
+"""Define the settings of tasks: fine-tuning presets and decontamination."""
 
 from dataclasses import field
 from typing import Annotated, Literal
@@ -105,23 +105,3 @@ class Hygiene:
             from dana.corpus.overlap import check_near_duplicates
 
             check_near_duplicates(self.near_duplicates)
-
-
-@settings_model
-class HarvestSettings:
-    """Size of a task and a pool that are harvested from installed packages."""
-
-    pool_documents: Annotated[Int, Field(ge=50)] = 1800
-    """Most pool documents, without planted ones."""
-    task_documents: Annotated[Int, Field(ge=80)] = 1100
-    """Most documents of scipy, with planted ones."""
-    min_characters: Count = 200
-    """Shorter texts are left out."""
-    max_characters: Int = 1200
-    """Longer texts are truncated."""
-    seed: Int = 0
-    """Decides which documents are taken, and their split."""
-
-    def __post_init__(self) -> None:
-        if self.min_characters >= self.max_characters:
-            raise SettingError("min_characters", self.min_characters, "below max_characters")

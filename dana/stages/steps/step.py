@@ -13,7 +13,6 @@ from dana.core.studies import load_object
 
 # What a step does, by the first part of its name; {} are the other parts.
 WORDS = {
-    "harvest": "reading the installed packages",
     "texts": "reading the texts",
     "rank": "comparing detectors",
 }

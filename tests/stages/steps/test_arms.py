@@ -312,14 +312,6 @@ def test_nothing_is_ranked_or_scored_for_arms_that_select_nothing(tmp_path):
     assert [*steps(["pool", "task"], tmp_path)] == names
     raw = steps({"raw": "base"}, tmp_path)["finetune/toy/raw/0/seed-0"]
     assert raw.settings["model"] == OutputOf("base")
-    harvest = steps(
-        ["pool"], tmp_path, harvest={}, task="", pool=[]
-    )  # planned before its card is there
-    assert [*harvest][:3] == ["harvest", "baselines/scipy_docs", "texts"]
-    assert harvest["texts"].settings["settings"].task == str(
-        tmp_path / "run" / "data" / "card.yaml"
-    )
-    assert "finetune/scipy_docs/base/0/seed-0" in harvest
 
 
 def tuned(*arms):

@@ -200,9 +200,3 @@ def test_a_card_without_folds_is_described_with_the_adaptations_that_folds_leave
         assert any("toy" in line for line in three)
         assert described(8) == three  # there are three folds
         assert described(2) != three
-
-
-def test_a_harvested_task_has_no_folds_though_the_card_beside_it_has(inputs, tmp_path):
-    settings = recipe(inputs, tmp_path / "run", cards=[inputs["task"]], harvest={}, pool=[])
-    names = [step.name for step in plan_run(settings).steps]
-    assert [name for name in names if name.startswith("texts")] == ["texts"]

@@ -1,23 +1,47 @@
-"""Extract docstrings, READMEs and licences of the installed Python distributions as cleaned texts.
+"""Make the labelled task of an earlier quickstart from the docstrings of the installed scipy, for dana_mini.py.
 
-Files are parsed, never imported. The topic of a docstring is its distribution and sub-package.
+The task is to tell which sub-package of scipy a docstring is from. dana-mini does not read its texts.
+Files are parsed, never imported. Lines that only name a module are dropped.
 """
 
 import ast
 import re
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from inspect import cleandoc
 from itertools import compress
 from pathlib import Path
+from typing import Any
 
-from dana.core.files import text_digest
+import yaml
+
+from dana.core.errors import DataError
+from dana.core.files import text_digest, write_gzip_lines
+from dana.core.rng import derive_seed
 from dana.corpus.overlap import shingle_matrix, similar_to_earlier
 from dana.corpus.text import normalise
 
+CARD_NAME = "scipy_docs"
+TARGET = "scipy"
+TASK_DOCUMENTS = 1100
+FEWEST_CHARACTERS = 200  # of a document
+MOST_CHARACTERS = 1200
+SEED = 0
+MOST_LABELS = 8
+FEWEST_IN_LABEL = 40
+NEAR_DUPLICATE = 0.4
+QUICK: dict[str, Any] = {
+    "epochs": 6,
+    "learning_rate": 7e-4,
+    "seeds": 5,
+    "max_tokens": 64,
+    "pooling": "mean",
+}
+SPLITS = {"train": 0.42, "dev": 0.1, "test": 0.34, "planted": 0.14}
+Rows = list[dict[str, str]]
 _SKIPPED = re.compile(
     r"(^|/)(tests?|testing|_?vendor(ed)?|externals?|_pyinstaller|__pycache__|conftest\.py)(/|$|_)"
     r"|(^|/)test_"
@@ -40,7 +64,6 @@ _HEADINGS = {
     "Attributes",
     "Methods",
 }
-_LICENCE = re.compile(r"(licen[cs]e|copying|notice)[^/]*$", re.IGNORECASE)
 _ROLE = re.compile(r":[a-z:]+:`~?([^`]*)`")
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 LARGEST_FILE = 400_000  # bytes; larger ones are generated
@@ -49,21 +72,19 @@ SHINGLE = 5  # words
 
 @dataclass(frozen=True)
 class PackageText:
-    """A docstring, README or licence of an installed package.
+    """A docstring of an installed package.
 
     Attributes:
         id: ``distribution/module:name``; repeated definitions of a name, such as overloads, are
             numbered.
         distribution: Name of the distribution, lower case.
-        module: Path of the file with ``/`` between parts; empty for READMEs and licences.
-        kind: ``docstring``, ``readme`` or ``licence``.
+        module: Path of the file with ``/`` between parts.
         text: Its cleaned text, see :func:`clean`.
     """
 
     id: str
     distribution: str
     module: str
-    kind: str
     text: str
 
 
@@ -75,7 +96,7 @@ def clean(text: str, max_length: int) -> str:
     without text below them.
 
     Args:
-        text: A docstring, README or licence.
+        text: A docstring.
         max_length: Most characters of the result.
     """
     prose = _without_markup(text)
@@ -135,7 +156,7 @@ def iterate_docstrings(
     for file in sorted(files, key=text_digest):
         for qualname, text in _file_docstrings(file, distribution):
             text_id = f"{name}/{file}:{qualname}"
-            yield PackageText(text_id, name, file, "docstring", clean(text, max_length))
+            yield PackageText(text_id, name, file, clean(text, max_length))
 
 
 def _file_docstrings(file: str, distribution: Distribution) -> list[tuple[str, str]]:
@@ -180,31 +201,6 @@ def _parse_module(path: Path) -> ast.Module | None:
         return None
 
 
-def iterate_package_texts(
-    name: str, distribution: Distribution, max_length: int
-) -> Iterator[PackageText]:
-    """Stream the README and the licences of a distribution.
-
-    The README is a text of the distribution; licences are texts of one named ``licences``.
-
-    Args:
-        name: Name of the distribution, from :func:`list_distributions`.
-        distribution: Its metadata and files.
-        max_length: Most characters of a text.
-    """
-    readme = str(distribution.metadata.json.get("description", ""))
-    yield PackageText(f"{name}/readme", name, "", "readme", clean(readme, max_length))
-    for file in distribution.files or ():
-        if not _LICENCE.match(file.name) or file.suffix not in ("", ".txt", ".md", ".rst"):
-            continue
-        try:
-            text = Path(str(distribution.locate_file(file))).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            continue
-        text_id = f"{name}/{file.as_posix()}"
-        yield PackageText(text_id, "licences", "", "licence", clean(text, max_length))
-
-
 def list_distributions() -> dict[str, Distribution]:
     """List the installed distributions by lower-case name, sorted.
 
@@ -217,17 +213,14 @@ def list_distributions() -> dict[str, Distribution]:
     return {name: by_name[name] for name in sorted(by_name) if name}
 
 
-def drop_repeats(
-    items: Iterable[PackageText], min_length: int, beginnings: set[bytes]
-) -> Iterator[PackageText]:
+def drop_repeats(items: Iterable[PackageText], min_length: int) -> Iterator[PackageText]:
     """Drop texts that are too short or begin like an earlier one.
 
     Args:
         items: Texts.
         min_length: Fewest characters of a text.
-        beginnings: Digests of the first 150 characters of earlier texts; those of the texts
-            returned are added.
     """
+    beginnings: set[bytes] = set()
     for item in items:
         beginning = text_digest(item.text[:150])
         if len(item.text) >= min_length and beginning not in beginnings:
@@ -252,3 +245,90 @@ def drop_near_duplicates(items: Iterable[PackageText], threshold: float) -> Iter
     for row, earlier in similar_to_earlier(*shingles, threshold):
         mask[row] &= not mask[earlier]
     return compress(items, mask)
+
+
+def write_task(folder: Path) -> None:
+    """Write ``task/{train,dev,test}.jsonl.gz`` and ``card.yaml``; same installation, same bytes.
+
+    Rows hold id, text and label. A seventh of the documents is in none of them: they were planted in
+    the pool of that quickstart.
+
+    Args:
+        folder: Target folder.
+
+    Raises:
+        DataError: If scipy's docstrings cannot be read (an installation without sources).
+    """
+    task, labels = _task(list_distributions())
+    del task["planted"]
+    for split, rows in task.items():
+        _write_lines(folder / "task" / f"{split}.jsonl.gz", rows)
+    counts = {split: len(rows) for split, rows in task.items()}
+    (folder / "card.yaml").write_text(_card(labels, counts), encoding="utf-8")
+
+
+def _write_lines(path: Path, rows: Rows) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_gzip_lines(path, sorted(rows, key=lambda row: text_digest(row["id"])))
+
+
+def _shuffle(items: Iterable[PackageText]) -> list[PackageText]:
+    return sorted(items, key=lambda item: derive_seed(SEED, "harvest", item.id))
+
+
+def _task(
+    present: Mapping[str, Distribution],
+) -> tuple[dict[str, Rows], list[str]]:
+    """Collect documents of scipy's largest sub-packages; return the rows of each split and the labels.
+
+    Documents of a label are split in hash order. Splits by module file would be uneven, because
+    some sub-packages have few large files (with scipy 1.17, signal has no dev and spatial no
+    planted text). Near duplicates are dropped: they could be on both sides of a split.
+    """
+    texts = iterate_docstrings(TARGET, present[TARGET], MOST_CHARACTERS)
+    read = _shuffle(drop_repeats(texts, FEWEST_CHARACTERS))
+    by_label: dict[str, list[PackageText]] = defaultdict(list)
+    for item in drop_near_duplicates(read, NEAR_DUPLICATE):
+        parts = item.module.split("/")
+        if len(parts) > 2 and not parts[1].startswith("_"):
+            by_label[parts[1]].append(item)
+    sizes = Counter({label: len(by_label[label]) for label in sorted(by_label)})
+    labels = sorted(
+        label for label, size in sizes.most_common(MOST_LABELS) if size >= FEWEST_IN_LABEL
+    )
+    if len(labels) < 2:
+        raise DataError(
+            f"the installed {TARGET} gives {dict(sizes)} documents by sub-package; "
+            f"a task needs two of them with at least {FEWEST_IN_LABEL}"
+        )
+    task: dict[str, Rows] = {split: [] for split in SPLITS}
+    for label in labels:
+        items = by_label[label][: TASK_DOCUMENTS // len(labels)]
+        for index, item in enumerate(items):
+            task[_split(index / len(items))].append(
+                {"id": item.id, "text": item.text, "label": label}
+            )
+    return task, labels
+
+
+def _split(quantile: float) -> str:
+    for split, share in SPLITS.items():
+        if quantile < share:
+            return split
+        quantile -= share
+    return "planted"
+
+
+def _card(labels: list[str], counts: dict[str, int]) -> str:
+    """Write the task card as YAML; the quick preset suits a base from scratch, which needs a higher learning rate."""
+    notes = "Harvested from the installed scipy (BSD-3-Clause); texts may name their own module."
+    card = {
+        "name": CARD_NAME,
+        "title": "Which sub-package of scipy is a docstring from?",
+        "version": 1,
+        "notes": notes,
+    }
+    card |= {"data": {"local": "task"}, "labels": labels, "splits": counts, "metric": "macro_f1"}
+    card["presets"] = {"default": {"evaluate": "last", "seeds": 5}, "quick": QUICK}
+    card["citation"] = "Virtanen et al. 2020, Nature Methods 17 (SciPy)"
+    return yaml.safe_dump(card, sort_keys=False, allow_unicode=True)
