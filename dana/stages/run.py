@@ -1,6 +1,6 @@
 """``dana run``: run a recipe as steps, from text to fine-tuned models, and report on results."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -138,7 +138,7 @@ def run_recipe(
     # Written after the steps, so that it is the recipe of a run that succeeded; it writes on the first
     # process alone.
     write_recipe(settings, out)
-    arms = _with_base(_arms_to_run(settings, quick))
+    arms = _with_base(_arms_to_run(settings.described_arms, quick))
     on_rank_0(lambda: join_run(out, arms))
 
     def report() -> Path:
@@ -232,16 +232,16 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
             read_pooling(settings.model)
     with _naming("selection"):
         settings.selection.splitter()
-    specs_by_arm: dict[str, tuple[str, str]] = {}
+    arms = []
     for arm in settings.described_arms:
         with _naming(f"arms.{arm.name}"):
             if arm.is_adapted:
                 before_pilot(arm.adapt).make_objective().check_inputs()
-            if arm.selects:
-                specs_by_arm[arm.name] = _selector_of(arm, settings)
-    steps = list(_steps(settings, specs_by_arm, quick))
+            arms.append(_with_selector(arm, settings) if arm.selects else arm)
+    plan = _plan_of(settings, quick, arms)
+    steps = list(_steps(plan))
     if settings.final:
-        steps = _with_final_steps(steps, settings, specs_by_arm, quick)
+        steps = list(_with_final_steps(plan, steps))
     return Run(Path(settings.out), tuple(steps))
 
 
@@ -270,67 +270,48 @@ def _naming(key: str) -> Iterator[None]:
         raise
 
 
-def _with_final_steps(
-    steps: Sequence[Step],
-    settings: RunSettings,
-    specs_by_arm: dict[str, tuple[str, str]],
-    quick: bool,
-) -> list[Step]:
+def _with_final_steps(plan: "_Plan", steps: Sequence[Step]) -> Iterator[Step]:
     """Add the steps that end a run in a model and an encoder."""
-    cards = _cards_of(settings)
-    [card] = cards.values()  # check_final refuses a run with more than one, or none
-    arm = arm_of_encoder(_arms_to_run(settings, quick))
-    folds = count_folds(settings)
-    folds_of_card = folds.get(card, 0)
+    [card] = plan.cards.values()  # check_final refuses a run with more than one, or none
+    arm = arm_of_encoder(plan.arms_to_run)
     # Without folds the first adaptation reads all labelled texts, so the encoder needs no steps of its
     # own.
     steps_of_all_texts: list[Step] = []
-    if arm is not None and settings.task in folds:
-        steps_of_all_texts = list(_steps_of_all_texts(settings, specs_by_arm, arm, cards))
-    return list(with_final(steps, settings, cards, arm, folds_of_card, steps_of_all_texts))
+    if arm is not None and plan.settings.task in plan.folds:
+        steps_of_all_texts = list(_steps_of_all_texts(plan, arm))
+    folds_of_card = plan.folds.get(card, 0)
+    return with_final(steps, plan.settings, plan.cards, arm, folds_of_card, steps_of_all_texts)
 
 
-def _steps_of_all_texts(
-    settings: RunSettings,
-    specs_by_arm: dict[str, tuple[str, str]],
-    arm: Arm,
-    cards: Mapping[str, str],
-) -> Iterator[Step]:
+def _steps_of_all_texts(plan: "_Plan", arm: Arm) -> Iterator[Step]:
     """Yield the steps that adapt one arm with all labelled texts: its texts, its selection and, last, its adaptation.
 
     Args:
-        settings: Settings of the run.
-        specs_by_arm: Specs of selector and detector, by the name of each arm that selects text.
+        plan: What all adaptations have in common.
         arm: The arm whose adapted model becomes the encoder.
-        cards: Card of each task.
     """
-    text_settings = _settings_of_texts(settings)
-    folds = count_folds(settings)
-    study_step_names = {step.name for step in _study_steps(settings, text_settings)}
-    arms_by_name = {other.name: other for other in settings.described_arms}
-    arms = _with_predecessors(arm, arms_by_name)
+    settings = plan.settings
+    arms = _with_predecessors(arm, {other.name: other for other in plan.arms})
     # Folds are numbered from 0. The number after the last belongs to no text, so leaving it out leaves
     # out nothing.
-    no_fold = folds[settings.task]
-    yield from _task_steps(settings, text_settings, specs_by_arm, ALL_TEXTS, no_fold)
-    yield from _score_and_weigh_steps(
-        settings, arms, specs_by_arm, study_step_names, ALL_TEXTS, ALL_TEXTS
-    )
-    yield from pilot_steps(settings, arms, cards, ALL_TEXTS, ALL_TEXTS, folds)
+    no_fold = plan.folds[settings.task]
+    yield from _task_steps(plan, settings, ALL_TEXTS, no_fold)
+    yield from _score_and_weigh_steps(plan, settings, arms, ALL_TEXTS, ALL_TEXTS)
+    yield from pilot_steps(settings, arms, plan.cards, ALL_TEXTS, ALL_TEXTS, plan.folds)
     yield from _adapt_steps(settings, arms, ALL_TEXTS, ALL_TEXTS, with_gates=False)
 
 
-def _arms_to_run(settings: RunSettings, quick: bool) -> list[Arm]:
+def _arms_to_run(arms: Sequence[Arm], quick: bool) -> list[Arm]:
     """Return all arms, or those of a quick run and the arms that these continue from.
 
     Args:
-        settings: Settings of the run.
+        arms: The arms of the recipe.
         quick: See :func:`plan_run`.
 
     Returns:
         The arms, in the order of the recipe.
     """
-    by_name = {arm.name: arm for arm in settings.described_arms}
+    by_name = {arm.name: arm for arm in arms}
     has_quick_arms = by_name.keys() >= QUICK_ARMS
     if not (quick and has_quick_arms):
         return list(by_name.values())
@@ -357,11 +338,10 @@ def _with_base(arms: Iterable[Arm]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _selector_of(arm: Arm, settings: RunSettings) -> tuple[str, str]:
-    """Check the specs of an arm's selector and detector, and return them.
+def _with_selector(arm: Arm, settings: RunSettings) -> Arm:
+    """Check the specs of an arm's selector and detector, and return the arm with both.
 
-    Returns:
-        The spec of the selector, and that of the detector, which is empty if none is used.
+    The detector is empty if the selector uses none.
     """
     detector = arm.detector or settings.detector
     check_names(replace(settings, selector=arm.selector, detector=detector))
@@ -371,14 +351,10 @@ def _selector_of(arm: Arm, settings: RunSettings) -> tuple[str, str]:
         raise ConfigError(
             f"detector={arm.detector!r} has no effect with selector {arm.selector}; remove it"
         )
-    if not uses_detector:
-        return arm.selector, ""
-    return arm.selector, detector
+    return replace(arm, detector=detector if uses_detector else "")
 
 
-def _steps(
-    settings: RunSettings, specs_by_arm: dict[str, tuple[str, str]], quick: bool
-) -> Iterator[Step]:
+def _steps(plan: "_Plan") -> Iterator[Step]:
     """Yield all steps in the order of their dependencies, what costs seconds first.
 
     First come the baselines, the probe of the base, the texts, the studies and the base.
@@ -387,67 +363,30 @@ def _steps(
     run that was stopped has the same adaptations of all arms.
 
     Args:
-        settings: Settings of the run.
-        specs_by_arm: Specs of selector and detector, by the name of each arm that selects text; the
-            detector is empty where the selector uses none.
-        quick: See :func:`plan_run`.
+        plan: What all adaptations have in common.
     """
-    folds = count_folds(settings)
-    cards = _cards_of(settings)
-    adaptation_count = _count_adaptations(settings, folds)
-    yield from _first_steps(settings, cards, adaptation_count, folds)
-    text_settings = _settings_of_texts(settings)
-    yield Step("texts", f"{__name__}:read_texts", {"settings": text_settings})
-    study_steps = _study_steps(settings, text_settings)
-    yield from study_steps
-    yield _base_step(settings)
-    study_step_names = {step.name for step in study_steps}
-    methods: list[str] = []
-    if settings.final and not quick:
-        [card] = cards.values()  # check_final refuses a run with more than one
-        methods = methods_tried(settings, card, folds.get(card, 0))
-    plan = _Plan(
-        settings=settings,
-        specs_by_arm=specs_by_arm,
-        text_settings=text_settings,
-        cards=cards,
-        folds=folds,
-        study_step_names=study_step_names,
-        methods=methods,
-    )
+    yield from _first_steps(plan)
+    yield Step("texts", f"{__name__}:read_texts", {"settings": plan.text_settings})
+    yield from plan.study_steps
+    yield _base_step(plan.settings)
     steps_with_results: list[str] = []  # a look waits for these
-    for block in _blocks(settings, cards, adaptation_count):
-        if quick and block[0] >= QUICK_ADAPTATIONS:
+    for block in _blocks(plan):
+        if plan.quick and block[0] >= QUICK_ADAPTATIONS:
             return
         for index in block:
-            steps = list(_adaptation_steps(plan, index, quick))
+            steps = list(_adaptation_steps(plan, index))
             # Without labels the losses are the results; with labels, the fine-tunings below are.
             steps_with_results += [step.name for step in steps if step.name.startswith("loss/")]
             yield from steps
         for index in block:
             yield from _candidate_steps(plan, index)
         for index in block:
-            tunings = list(_finetune_steps(plan, index, quick))
+            tunings = list(_finetune_steps(plan, index))
             steps_with_results += [step.name for step in tunings]
             yield from tunings
-            is_time_to_look = FIRST_LOOK <= index + 1 < adaptation_count
-            if settings.seeds.stop_early and not quick and is_time_to_look:
-                yield _look_step(plan, index, adaptation_count, steps_with_results)
-
-
-def _study_steps(settings: RunSettings, text_settings: RunSettings) -> list[Step]:
-    """Return the steps of all studies.
-
-    Each installed study may have a function ``steps``, which plans its own from both settings.
-
-    Args:
-        settings: Settings of the run.
-        text_settings: Result of :func:`_settings_of_texts`.
-    """
-    steps: list[Step] = []
-    for _study, plan_steps in load_parts("steps"):
-        steps += plan_steps(settings, text_settings)
-    return steps
+            is_time_to_look = FIRST_LOOK <= index + 1 < plan.adaptation_count
+            if plan.settings.seeds.stop_early and not plan.quick and is_time_to_look:
+                yield _look_step(plan, index, steps_with_results)
 
 
 @dataclass(frozen=True)
@@ -456,29 +395,42 @@ class _Plan:
 
     Attributes:
         settings: Settings of the run.
-        specs_by_arm: Specs of selector and detector, by the name of each arm that selects text; the
-            detector is empty where the selector uses none.
+        quick: See :func:`plan_run`.
+        arms: All arms of the recipe, each with the specs that it uses (:func:`_with_selector`).
         text_settings: Settings of reading text.
         cards: Card of each task by its name; empty without labels.
         folds: Number of folds by card, of those that have some.
-        study_step_names: Names of the steps of studies.
+        adaptation_count: Number of adaptations or folds of a whole run.
+        study_steps: The steps of studies.
         methods: Ways of fine-tuning that are tried beside that of the arms.
     """
 
     settings: RunSettings
-    specs_by_arm: dict[str, tuple[str, str]]
+    quick: bool
+    arms: Sequence[Arm]
     text_settings: RunSettings
     cards: Mapping[str, str]
     folds: Mapping[str, int]
-    study_step_names: Collection[str]
+    adaptation_count: int
+    study_steps: Sequence[Step]
     methods: Sequence[str]
+
+    @property
+    def arms_to_run(self) -> list[Arm]:
+        """The arms that this run has, with the seeds of the first adaptation."""
+        return _arms_to_run(self.arms, self.quick)
+
+    def arms_of(self, settings: RunSettings) -> list[Arm]:
+        """Return the arms that this run has, with the seed of the settings of an adaptation."""
+        seed = settings.adapt.seed
+        return [replace(arm, adapt=replace(arm.adapt, seed=seed)) for arm in self.arms_to_run]
 
     def fold_of(self, index: int) -> int:
         """Return the fold whose texts an adaptation's target text leaves out.
 
         It is 0 for every adaptation if the task has no folds.
         """
-        return index if self.text_settings.task in self.folds else 0
+        return index if self.settings.task in self.folds else 0
 
     def has_own_target(self, index: int) -> bool:
         """Return whether an adaptation reads its own target text.
@@ -487,12 +439,38 @@ class _Plan:
         """
         return self.fold_of(index) == index
 
-    def makers(self, arms: Sequence[Arm], index: int) -> dict[str, str]:
+    def makers(self, index: int) -> dict[str, str]:
         """Return, for the base and then each arm, the name of the step that makes its model."""
         makers = {BASE: BASE}
-        for arm in arms:
+        for arm in self.arms_to_run:
             makers[arm.name] = f"adapt/{arm.name}{suffix(index)}" if arm.is_adapted else BASE
         return makers
+
+
+def _plan_of(settings: RunSettings, quick: bool, arms: Sequence[Arm]) -> _Plan:
+    """Work out what the steps of every adaptation have in common."""
+    cards = _cards_of(settings)
+    folds = count_folds(settings)
+    text_settings = _settings_of_texts(settings)
+    # Each installed study may have a function `steps`, which plans its own from both settings.
+    study_steps: list[Step] = []
+    for _study, plan_steps in load_parts("steps"):
+        study_steps += plan_steps(settings, text_settings)
+    methods: list[str] = []
+    if settings.final and not quick:
+        [card] = cards.values()  # check_final refuses a run with more than one
+        methods = methods_tried(settings, card, folds.get(card, 0))
+    return _Plan(
+        settings=settings,
+        quick=quick,
+        arms=arms,
+        text_settings=text_settings,
+        cards=cards,
+        folds=folds,
+        adaptation_count=_count_adaptations(settings, folds),
+        study_steps=study_steps,
+        methods=methods,
+    )
 
 
 def _cards_of(settings: RunSettings) -> dict[str, str]:
@@ -516,25 +494,14 @@ def _settings_of_texts(settings: RunSettings) -> RunSettings:
     return replace(text_settings, selection=selection, cards=divided)
 
 
-def _first_steps(
-    settings: RunSettings,
-    cards: Mapping[str, str],
-    adaptation_count: int,
-    folds: Mapping[str, int],
-) -> Iterator[Step]:
-    """Yield the steps that cost seconds and need no pool: baselines, and the probe of the base.
-
-    Args:
-        settings: Settings of the run.
-        cards: Card of each task.
-        adaptation_count: Number of adaptations or folds of a whole run.
-        folds: Number of folds by card.
-    """
+def _first_steps(plan: _Plan) -> Iterator[Step]:
+    """Yield the steps that cost seconds and need no pool: baselines, and the probe of the base."""
+    settings = plan.settings
     if settings.baseline_names:
-        for task, card in cards.items():
-            tested_folds = adaptation_count if card in folds else None
+        for task, card in plan.cards.items():
+            tested_folds = plan.adaptation_count if card in plan.folds else None
             yield baseline_step(settings, task, card, tested_folds)
-    yield from base_probe_steps(settings, cards, range(adaptation_count), folds)
+    yield from base_probe_steps(settings, plan.cards, range(plan.adaptation_count), plan.folds)
 
 
 def _base_step(settings: RunSettings) -> Step:
@@ -549,7 +516,7 @@ def _base_step(settings: RunSettings) -> Step:
     return Step(BASE, f"{__name__}:base_model", arguments, after=("texts",))
 
 
-def _blocks(settings: RunSettings, cards: Mapping[str, str], adaptation_count: int) -> list[range]:
+def _blocks(plan: _Plan) -> list[range]:
     """Divide the adaptations into those that are fine-tuned together.
 
     If a task is probed, the first ones, which a quick run has, are all adapted and probed before
@@ -560,15 +527,15 @@ def _blocks(settings: RunSettings, cards: Mapping[str, str], adaptation_count: i
         Ranges of indices of adaptations.
     """
     first = 1
-    if any(is_probed(settings, card) for card in cards.values()):
-        first = min(adaptation_count, QUICK_ADAPTATIONS)
+    if any(is_probed(plan.settings, card) for card in plan.cards.values()):
+        first = min(plan.adaptation_count, QUICK_ADAPTATIONS)
     blocks = [range(first)]
-    for index in range(first, adaptation_count):
+    for index in range(first, plan.adaptation_count):
         blocks.append(range(index, index + 1))
     return blocks
 
 
-def _cards_to_tune(plan: _Plan, quick: bool) -> dict[str, str]:
+def _cards_to_tune(plan: _Plan) -> dict[str, str]:
     """Return the cards of the tasks that are fine-tuned.
 
     A quick run fine-tunes what has no probe.
@@ -576,27 +543,24 @@ def _cards_to_tune(plan: _Plan, quick: bool) -> dict[str, str]:
     return {
         task: card
         for task, card in plan.cards.items()
-        if not (quick and is_probed(plan.settings, card))
+        if not (plan.quick and is_probed(plan.settings, card))
     }
 
 
-def _adaptation_steps(plan: _Plan, index: int, quick: bool) -> Iterator[Step]:
+def _adaptation_steps(plan: _Plan, index: int) -> Iterator[Step]:
     """Yield the steps of one adaptation of all arms, up to the probes of their models.
 
     Args:
         plan: What all adaptations have in common.
         index: Index of the adaptation.
-        quick: See :func:`plan_run`.
     """
     settings = with_seed(plan.settings, index)
-    arms = _arms_to_run(settings, quick)
+    arms = plan.arms_of(settings)
     fold = plan.fold_of(index)
-    makers = plan.makers(arms, index)
+    makers = plan.makers(index)
     if plan.has_own_target(index):
-        yield from _task_steps(settings, plan.text_settings, plan.specs_by_arm, fold)
-    yield from _score_and_weigh_steps(
-        settings, arms, plan.specs_by_arm, plan.study_step_names, index, fold
-    )
+        yield from _task_steps(plan, settings, fold)
+    yield from _score_and_weigh_steps(plan, settings, arms, index, fold)
     yield from pilot_steps(settings, arms, plan.cards, index, fold, plan.folds)
     yield from _adapt_steps(settings, arms, index, fold)
     if not plan.cards:
@@ -613,41 +577,36 @@ def _adaptation_steps(plan: _Plan, index: int, quick: bool) -> Iterator[Step]:
         yield from retrieval_steps(plan.settings, makers, {"target": target, "pool": pool})
 
 
-def _look_step(
-    plan: _Plan, index: int, adaptation_count: int, steps_with_results: Sequence[str]
-) -> Step:
+def _look_step(plan: _Plan, index: int, steps_with_results: Sequence[str]) -> Step:
     """Make the step that looks at the results so far, and may stop the run.
 
     Args:
         plan: What all adaptations have in common.
         index: Index of the newest adaptation.
-        adaptation_count: Number of adaptations of the whole run.
         steps_with_results: Names of the steps that make the results so far.
     """
     look = {
         "out": Path(plan.settings.out),
-        "arms": _with_base(plan.settings.described_arms),
+        "arms": _with_base(plan.arms),
         "adaptations": index + 1,
-        "horizon": adaptation_count,
+        "horizon": plan.adaptation_count,
     }
     stage = "dana.stages.report:look_stage"
     return Step(f"look/{index}", stage, look, after=tuple(steps_with_results), stops=True)
 
 
-def _finetune_steps(plan: _Plan, index: int, quick: bool) -> Iterator[Step]:
+def _finetune_steps(plan: _Plan, index: int) -> Iterator[Step]:
     """Yield the steps that fine-tune each arm's model of one adaptation on each task.
 
     Args:
         plan: What all adaptations have in common.
         index: Index of the adaptation.
-        quick: See :func:`plan_run`.
     """
     settings = plan.settings
     seeds = settings.seeds.of_adaptation(index)
-    makers = plan.makers(_arms_to_run(settings, quick), index)
-    for task, card in _cards_to_tune(plan, quick).items():
+    for task, card in _cards_to_tune(plan).items():
         folder = Path(settings.out) / "finetune" / task
-        for arm, maker in makers.items():
+        for arm, maker in plan.makers(index).items():
             tuning = TaskRun(
                 model=OutputOf(maker),
                 card=card,
@@ -672,11 +631,10 @@ def _candidate_steps(plan: _Plan, index: int) -> Iterator[Step]:
     if not plan.methods:
         return
     [card] = plan.cards.values()
-    arms = _arms_to_run(settings, quick=False)
-    makers = plan.makers(arms, index)
+    makers = plan.makers(index)
     for method in plan.methods:
         folder = Path(settings.out) / CANDIDATE / method
-        for name in names_of_models(arm_of_encoder(arms)):
+        for name in names_of_models(arm_of_encoder(plan.arms_to_run)):
             candidate = TaskRun(
                 model=OutputOf(makers[name]),
                 card=card,
@@ -703,19 +661,13 @@ def _has_no_labels(settings: RunSettings) -> bool:
 
 
 def _task_steps(
-    settings: RunSettings,
-    text_settings: RunSettings,
-    specs_by_arm: dict[str, tuple[str, str]],
-    fold: int,
-    left_out: int | None = None,
+    plan: _Plan, settings: RunSettings, fold: int, left_out: int | None = None
 ) -> Iterator[Step]:
     """Yield the steps of the target text of a run, or of one fold: reading and ranking.
 
     Args:
-        settings: Settings of the run.
-        text_settings: Settings of the reading of texts.
-        specs_by_arm: Specs of selector and detector, by the name of each arm that selects text; the
-            detector is empty where the selector uses none.
+        plan: What all adaptations have in common.
+        settings: Settings of the adaptation.
         fold: Number in the names of steps and folders, or :data:`ALL_TEXTS`.
         left_out: Fold whose texts are left out; None takes `fold`.
     """
@@ -724,14 +676,14 @@ def _task_steps(
     folder = folder_of_adaptation(Path(settings.out), fold)
     ending = suffix(fold)
     if fold != 0:  # the step "texts" has read the target text of fold 0, or of a run without folds
-        arguments = {"settings": text_settings, "folder": folder / "target", "fold": left_out}
+        arguments = {"settings": plan.text_settings, "folder": folder / "target", "fold": left_out}
         yield Step(f"texts{ending}", "dana.stages.texts:read_target", arguments, after=("texts",))
-    if any(detector == "auto" for _, detector in specs_by_arm.values()):
+    if any(arm.selects and arm.detector == "auto" for arm in plan.arms):
         # Of the settings of the weights a ranking uses only the share, so that a change of another one
         # does not make it rank again.
         weigh = WeighSettings(beta=settings.weigh.share)
         ranking = replace(
-            text_settings, selection=settings.selection, ranking=settings.ranking, weigh=weigh
+            plan.text_settings, selection=settings.selection, ranking=settings.ranking, weigh=weigh
         )
         arguments = {"settings": ranking, "fold_folder": folder}
         yield Step(f"rank{ending}", f"{__name__}:rank_texts", arguments, after=(f"texts{ending}",))
@@ -749,72 +701,64 @@ def _base_adapt_settings(settings: RunSettings) -> AdaptSettings:
 
 
 def _score_and_weigh_steps(
-    settings: RunSettings,
-    arms: Sequence[Arm],
-    specs_by_arm: dict[str, tuple[str, str]],
-    study_step_names: Collection[str],
-    index: int,
-    fold: int,
+    plan: _Plan, settings: RunSettings, arms: Sequence[Arm], index: int, fold: int
 ) -> Iterator[Step]:
     """Yield the steps of scores and of weights of one adaptation.
 
+    Arms with equal specs share scores, named after the first of them in the recipe, even if a quick
+    run leaves it out.
+
     Args:
-        settings: Settings of the run.
+        plan: What all adaptations have in common.
+        settings: Settings of the adaptation.
         arms: The arms to run.
-        specs_by_arm: Specs of selector and detector, by the name of each arm of the recipe that
-            selects text. Arms with equal specs share scores, named after the first of them in the
-            recipe, even if a quick run leaves it out.
-        study_step_names: Names of the steps of studies; an arm that balances its budget over the
-            table of one of them waits for it.
         index: Index of the adaptation.
         fold: Fold that its target text leaves out.
     """
-    first_arm_of: dict[tuple[str, str], str] = {}
-    for name, specs in specs_by_arm.items():
-        first_arm_of.setdefault(specs, name)
-    scored: set[tuple[str, str]] = set()
+    owners: dict[tuple[str, str | None], str] = {}
+    for arm in plan.arms:
+        if arm.selects:
+            owners.setdefault((arm.selector, arm.detector), arm.name)
+    scored: set[str] = set()
     for arm in arms:
         if not arm.selects:
             continue
-        specs = specs_by_arm[arm.name]
         # An arm with the specs of an earlier one waits for that one's step, and yields none.
-        score_step = _score_step(settings, first_arm_of[specs], specs, index, fold)
-        if specs not in scored:
-            scored.add(specs)
+        owner = owners[arm.selector, arm.detector]
+        score_step = _score_step(settings, owner, arm, index, fold)
+        if owner not in scored:
+            scored.add(owner)
             yield score_step
-        yield _weigh_step(settings, arm, score_step.name, study_step_names, index)
+        yield _weigh_step(plan, arm, score_step.name, index)
 
 
-def _score_step(
-    settings: RunSettings, owner: str, specs: tuple[str, str], index: int, fold: int
-) -> Step:
+def _score_step(settings: RunSettings, owner: str, arm: Arm, index: int, fold: int) -> Step:
     """Make the step that scores the pool.
 
     Args:
         settings: Settings of the run.
         owner: Name of the arm that the scores are named after.
-        specs: Specs of its selector and detector.
+        arm: An arm with the same specs.
         index: Index of the adaptation.
         fold: Fold that its target text leaves out.
     """
-    selector, detector = specs
     out = Path(settings.out)
     folder = folder_of_adaptation(out, index)
     scores = folder / "arms" / owner / "scores"
     # The recipe's own selector shares the folder of dana score, so that neither scores again what
     # the other has scored.
-    if selector == settings.selector_spec and detector in ("", settings.detector):
+    if arm.selector == settings.selector_spec and arm.detector in ("", settings.detector):
         scores = folder / "scores"
     arguments = {
         "out": out,
         "fold_folder": folder_of_adaptation(out, fold),
-        "selector": selector,
-        "detector": detector,
+        "selector": arm.selector,
+        "detector": arm.detector,
         "folder": scores,
         "allowed": settings.allow_below_chance,
         "selection": settings.selection,
     }
-    reading_step = "rank" if detector == "auto" else "texts"
+    reading_step = "rank" if arm.detector == "auto" else "texts"
     return Step(
         f"score/{owner}{suffix(index)}",
         "dana.stages.score:score_read",
@@ -823,34 +767,31 @@ def _score_step(
     )
 
 
-def _weigh_step(
-    settings: RunSettings, arm: Arm, score_step: str, study_step_names: Collection[str], index: int
-) -> Step:
+def _weigh_step(plan: _Plan, arm: Arm, score_step: str, index: int) -> Step:
     """Make the step that turns the scores of an arm into weights.
 
     Args:
-        settings: Settings of the run.
+        plan: What all adaptations have in common.
         arm: The arm.
         score_step: Name of the step that makes its scores.
-        study_step_names: Names of the steps of studies.
         index: Index of the adaptation.
 
     Raises:
         ConfigError: If the arm balances its budget over a table that is not there.
     """
-    out = Path(settings.out)
+    out = Path(plan.settings.out)
     arguments = {
         "scores": OutputOf(score_step),
         "pool": out / "pool",
         "settings": arm.weigh,
-        "allowed": settings.allow_below_chance,
+        "allowed": plan.settings.allow_below_chance,
         "folder": folder_of_adaptation(out, index) / "arms" / arm.name / "weights",
     }
     if arm.weigh and arm.weigh.balance:
         table = parse_balance(arm.weigh.balance).table
         # The table of a study of this run is passed on as `groups`. weigh_stage finds any other one, in
         # the folder of the run or at the path.
-        is_made = table in study_step_names
+        is_made = any(step.name == table for step in plan.study_steps)
         is_there = bool(part_files(out / table) or part_files(Path(table)))
         what = f"a table of groups, in {out} or at a path"
         require(is_made or is_there, "balance", arm.weigh.balance, what)
