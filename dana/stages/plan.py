@@ -8,33 +8,7 @@ from dana.stages.steps.run import Run
 from dana.stages.steps.step import Step
 from dana.train.settings import TrainSettings
 
-# What the steps of a kind do, by the first part of their names.
-KINDS = {
-    "baselines": "baselines",
-    "probe": "probing vectors",
-    "texts": "reading texts",
-    "base": "preparing the base",
-    "rank": "comparing detectors",
-    "score": "scoring text",
-    "weigh": "selecting text",
-    "gate": "testing the base on selected text",
-    "pilot": "trying objectives",
-    "adapt": "adapting",
-    "loss": "measuring losses",
-    "retrieval": "searching by vectors",
-    "rate": "finding learning rates",
-    "finetune": "fine-tuning",
-    "candidate": "fine-tuning in other ways",
-    "model": "writing classifiers",
-    "look": "looking at the results",
-}
 STATES = ("done", "changed", "missing")
-
-
-def _kind_of(step: Step) -> str:
-    """Return what a step does, in words."""
-    first = step.name.partition("/")[0]
-    return KINDS.get(first, first)
 
 
 def plan_text(run: Run, names_all: bool = False) -> str:
@@ -48,7 +22,7 @@ def plan_text(run: Run, names_all: bool = False) -> str:
     states = run.states()
     counts: dict[str, Counter[str]] = {}
     for step in run.steps:
-        counts.setdefault(_kind_of(step), Counter())[states[step.name]] += 1
+        counts.setdefault(step.kind, Counter())[states[step.name]] += 1
     rows: list[dict[str, str | int]] = []
     for kind, by_state in counts.items():
         columns = {state: by_state[state] for state in STATES}
@@ -68,7 +42,7 @@ def left_out_text(run: Run, made: Collection[str]) -> str:
     left = [step for step in run.steps if step.name not in made and not step.concludes]
     if not left:
         return ""
-    kinds = Counter(_kind_of(step) for step in left)
+    kinds = Counter(step.kind for step in left)
     parts = [f"{count} × {kind}" for kind, count in kinds.items()]
     return f"left out, as the time is over: {', '.join(parts)}; the same command goes on with them"
 

@@ -67,9 +67,9 @@ def milestones(run: Run) -> list[Milestone]:
 def _milestone_of(step: Step) -> str:
     """Return the name of the milestone that a step belongs to; empty for none."""
     kind, *parts = step.name.split("/")
-    index = next((int(part) for part in parts if part.isdigit()), 0)
-    if parts and parts[-1] == FINAL:  # of the model at the end
+    if FINAL in step.repetition:  # of the model at the end
         return ""
+    index = int(step.repetition[0]) if step.repetition else 0
     if kind == "baselines" or (kind == "probe" and parts[1] == "base"):
         return FIRST
     if kind == "weigh" and not index:

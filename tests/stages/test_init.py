@@ -401,7 +401,7 @@ def test_a_quick_run_ends_after_the_probe_and_the_run_goes_on_from_there(home, m
     first, second = (lines.index(head) for head in heads)
     names = [line.split("  ")[0] for line in lines[first + 2 : first + 6]]
     assert names == ["constant prediction", "TF-IDF", "sentence vectors", "base"]
-    assert not any("reading the texts" in line for line in lines[:first])
+    assert not any("reading texts" in line for line in lines[:first])
     probed = [line.split() for line in lines[second:] if "on its vectors" in line]
     assert [row[0] for row in probed] == ["base", "random", "dana"]
     counts = {row[-1] for row in probed}

@@ -44,6 +44,16 @@ def test_each_part_of_a_run_is_a_milestone_in_the_order_of_its_steps(run):
     assert [milestone.name for milestone in found if not milestone.has_scores] == [SELECTED, PILOT]
 
 
+def test_a_task_or_an_arm_may_have_a_number_as_name(tmp_path):
+    names = ("probe/2024/7/0", "probe/2024/7/1", "probe/2024/8", "finetune/2024/7/1/seed-3")
+    found = milestones(Run(tmp_path, tuple(Step(name, "m:f", {}) for name in names)))
+    assert {milestone.name: milestone.steps for milestone in found} == {
+        "adaptation 1": {"probe/2024/7/0", "probe/2024/8"},
+        "adaptation 2": {"probe/2024/7/1"},
+        "the fine-tuning of adaptation 2": {"finetune/2024/7/1/seed-3"},
+    }
+
+
 def test_what_an_earlier_run_reached_is_no_milestone(run):
     for name in NAMES[:3]:
         run.write_record(name, "elsewhere", 1.0)

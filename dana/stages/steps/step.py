@@ -11,27 +11,42 @@ from dana.core.schemas import FINAL
 from dana.core.settings import load
 from dana.core.studies import load_object
 
-# What a step does, by the first part of its name; {} are the other parts.
-WORDS = {
-    "texts": "reading the texts",
-    "rank": "comparing detectors",
+
+@dataclass(frozen=True)
+class Kind:
+    """What the steps do whose names begin with the same word.
+
+    Attributes:
+        words: It in words.
+        names: How many names follow in the name of a step, before the index of a repetition.
+    """
+
+    words: str
+    names: int = 0
+
+
+# By the first part of the names of steps.
+KINDS = {
+    "baselines": Kind("computing baselines", 1),
+    "probe": Kind("probing vectors", 2),
+    "texts": Kind("reading texts"),
+    "base": Kind("preparing the base"),
+    "rank": Kind("comparing detectors"),
+    "score": Kind("scoring text", 1),
+    "weigh": Kind("selecting text", 1),
+    "gate": Kind("testing the base on selected text", 1),
+    "pilot": Kind("trying objectives"),
+    "adapt": Kind("adapting", 1),
+    "loss": Kind("measuring losses", 2),
+    "retrieval": Kind("searching by vectors", 1),
+    "rate": Kind("finding learning rates", 2),
+    "finetune": Kind("fine-tuning", 2),
+    "candidate": Kind("fine-tuning in other ways", 2),
+    "model": Kind("writing classifiers", 2),
+    "final": Kind("choosing the model", 1),
+    "encoder": Kind("keeping the adapted encoder"),
+    "look": Kind("looking at the results"),
 }
-WORDS |= {"base": "preparing the base model", "score": "scoring text for {}"}
-WORDS |= {
-    "weigh": "selecting text for {}",
-    "gate": "testing the base on {} text",
-    "adapt": "adapting on {} text",
-}
-WORDS |= {"pilot": "trying objectives"}
-WORDS |= {"finetune": "fine-tuning {1} on {0}", "baselines": "computing the baselines of {}"}
-WORDS |= {
-    "rate": "finding a learning rate for {1} on {0}",
-    "model": "writing the classifier of {1} on {0}",
-}
-WORDS |= {"candidate": "fine-tuning {1} in another way, {0}"}
-WORDS |= {"probe": "probing {1} on {0}", "retrieval": "searching by the vectors of {}"}
-WORDS |= {"final": "choosing the model, {} included", "encoder": "keeping the adapted encoder"}
-WORDS |= {"loss": "measuring {1} on held-out {0} text", "look": "looking at the results"}
 
 
 @dataclass(frozen=True)
@@ -78,22 +93,27 @@ class Step:
     concludes: bool = False
 
     @property
+    def kind(self) -> str:
+        """What steps like it do, in words; else the first part of its name."""
+        first = self.name.partition("/")[0]
+        return KINDS[first].words if first in KINDS else first
+
+    @property
     def words(self) -> str:
         """What it does, in words; the number of a repetition, from 1, and the seed follow."""
         first, *parts = self.name.split("/")
-        notes = []
-        if parts and parts[-1].startswith("seed-"):
-            notes.append(f"seed {parts.pop().removeprefix('seed-')}")
-        if parts and parts[-1] == FINAL:
-            parts.pop()
-            notes.append("all texts")
-        if parts and parts[-1].isdigit():
-            notes.insert(0, str(int(parts.pop()) + 1))
-        words = WORDS.get(first, "")
-        if not words or words.count("{") != len(parts):
+        if first not in KINDS:
             return self.name
-        number = f" ({', '.join(notes)})" if notes else ""
-        return words.format(*parts) + number
+        names = parts[: KINDS[first].names]
+        notes = [_as_note(part) for part in self.repetition]
+        text = f"{self.kind}: {', '.join(names)}" if names else self.kind
+        return f"{text} ({', '.join(notes)})" if notes else text
+
+    @property
+    def repetition(self) -> list[str]:
+        """The last parts of its name: the index of an adaptation or fold, and the seed, as far as it has them."""
+        first, *parts = self.name.split("/")
+        return parts[KINDS[first].names :] if first in KINDS else []
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -104,6 +124,15 @@ class Step:
         """Return the settings as JSON values, with each :class:`OutputOf` replaced by that step's output."""
         values: dict[str, Any] = json.loads(canonical(_resolve(dict(self.settings), outputs)))
         return values
+
+
+def _as_note(part: str) -> str:
+    """Return a part of the repetition of a step as a note in words."""
+    if part == FINAL:
+        return "all texts"
+    if part.isdigit():
+        return str(int(part) + 1)
+    return part.replace("seed-", "seed ")
 
 
 def _cells_in(value: Any) -> Iterator[str]:

@@ -117,7 +117,7 @@ def test_five_arms_one_by_a_plug_in_from_text_to_report_by_one_job_or_two(
     }
     assert gates["dana"][0]["base_losses"]["selected"] > 0 < gates["dana"][0]["vocabulary"]
     shown = [number for number, line in enumerate(lines) if line.startswith("selected  dana: ")]
-    adapts = [number for number, line in enumerate(lines) if "adapting on dana text" in line]
+    adapts = [number for number, line in enumerate(lines) if "adapting: dana" in line]
     assert shown[0] < adapts[0], "text is shown before anything is trained on it"
     assert all(arm in page for arm in ARMS)
     table = pd.read_csv(tmp_path / "run" / "results.csv")

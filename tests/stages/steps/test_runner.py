@@ -440,19 +440,25 @@ def test_a_step_says_in_words_what_it_does():
     names = (
         "texts",
         "adapt/random",
-        "finetune/toy/dana/2",
+        "finetune/toy/dana/2/seed-4",
         "score/dana/1",
-        "adapt",
+        "baselines/2024",
+        "probe/2024/base",
+        "pilot/final",
         "plant/3",
         "cluster/a/b",
     )
-    words = [Step(name, "m:f", {}).words for name in names]
-    assert words[:3] == [
-        "reading the texts",
-        "adapting on random text",
-        "fine-tuning dana on toy (3)",
+    assert [Step(name, "m:f", {}).words for name in names] == [
+        "reading texts",
+        "adapting: random",
+        "fine-tuning: toy, dana (3, seed 4)",
+        "scoring text: dana (2)",
+        "computing baselines: 2024",
+        "probing vectors: 2024, base",
+        "trying objectives (all texts)",
+        "plant/3",
+        "cluster/a/b",
     ]
-    assert words[3:] == ["scoring text for dana (2)", "adapt", "plant/3", "cluster/a/b"]
 
 
 def test_a_bar_carries_the_step_s_number_and_name(capsys):
