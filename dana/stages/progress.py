@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,43 +28,8 @@ PILOT = "the pilot"
 DIGITS = 3  # of a score on the screen
 
 
-@dataclass(frozen=True)
-class Milestone:
-    """Steps after which there is something new to see.
-
-    Attributes:
-        name: What is done then, in words.
-        steps: Names of its steps.
-        has_scores: Whether they make scores of a task.
-    """
-
-    name: str
-    steps: frozenset[str]
-    has_scores: bool
-
-
-def milestones(run: Run) -> list[Milestone]:
-    """Return the milestones of a run in the order of its steps, without those that are reached already.
-
-    Args:
-        run: The steps.
-    """
-    names: dict[str, set[str]] = defaultdict(set)
-    for step in run.steps:
-        name = _milestone_of(step)
-        if name:
-            names[name].add(step.name)
-    states = run.states()
-    found = []
-    for name, steps in names.items():
-        if all(states[step] == "done" for step in steps):
-            continue
-        found.append(Milestone(name, frozenset(steps), name not in (SELECTED, PILOT)))
-    return found
-
-
-def _milestone_of(step: Step) -> str:
-    """Return the name of the milestone that a step belongs to; empty for none."""
+def _part_of(step: Step) -> str:
+    """Return the part of a run that a step belongs to, in words; empty for none that is shown."""
     kind, *parts = step.name.split("/")
     if FINAL in step.repetition:  # of the model at the end
         return ""
@@ -84,42 +48,50 @@ def _milestone_of(step: Step) -> str:
 
 
 class Progress:
-    """Says what finished steps found.
+    """Says what finished steps found, each time that a part of a run is done.
 
     Args:
-        folder: Folder of the run.
-        ahead: The milestones of the run.
+        run: The steps.
+
+    Attributes:
+        left: Names of the steps that are ahead, by the part of the run; without those that are done
+            already.
     """
 
-    def __init__(self, folder: Path, ahead: Sequence[Milestone]) -> None:
-        self._folder = folder
-        self._ahead = list(ahead)
-        self._made: set[str] = set()
+    def __init__(self, run: Run) -> None:
+        self._folder = run.folder
+        self.left: dict[str, set[str]] = defaultdict(set)
+        states = run.states()
+        for step in run.steps:
+            part = _part_of(step)
+            if part and states[step.name] != "done":
+                self.left[part].add(step.name)
 
     def tell(self, step: Step) -> None:
-        """Count a finished step; at a milestone write the report, and show the scores if there are new ones.
+        """Count a finished step; at the end of a part write the report, and show the scores if there are new ones.
 
         Args:
             step: The step.
         """
-        self._made.add(step.name)
-        reached = [milestone for milestone in self._ahead if milestone.steps <= self._made]
-        for milestone in reached:
-            self._ahead.remove(milestone)
-            self._show(milestone)
+        part = _part_of(step)
+        if step.name not in self.left[part]:
+            return
+        self.left[part].remove(step.name)
+        if not self.left[part]:
+            self._show(part)
 
-    def _show(self, milestone: Milestone) -> None:
+    def _show(self, part: str) -> None:
         """Write the report, and the scores on the screen; a run goes on where that fails."""
         try:
             # The other processes of a launch do not come here.
             with single_process():
                 report_stage(self._folder)
-                text = scores_text(self._folder) if milestone.has_scores else ""
+                text = scores_text(self._folder) if part not in (SELECTED, PILOT) else ""
         except DanaError as error:
-            log.debug("no report after %s: %s", milestone.name, error)
+            log.debug("no report after %s: %s", part, error)
             return
         if text:
-            log.info("scores    after %s:\n%s", milestone.name, text)
+            log.info("scores    after %s:\n%s", part, text)
 
 
 def scores_text(folder: Path) -> str:

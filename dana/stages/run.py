@@ -52,7 +52,7 @@ from dana.stages.pilot_steps import PILOT, pilot_name, pilot_steps
 from dana.stages.plan import left_out_text, summary_text
 from dana.stages.power import describe_power
 from dana.stages.probe_steps import base_probe_steps, is_probed, probe_steps, retrieval_steps
-from dana.stages.progress import Progress, milestones
+from dana.stages.progress import Progress
 from dana.stages.rank import RANKING, comparison_text, rank_stage
 from dana.stages.recipe import write_recipe
 from dana.stages.report import report_stage
@@ -123,7 +123,7 @@ def run_recipe(
     refuse_mixed_precision(run)
     _describe_tasks(settings, quick)
     log.info("%s", summary_text(run))
-    progress = Progress(run.folder, milestones(run))
+    progress = Progress(run)
 
     def tell(step: Step, output: str) -> None:
         _show_selection(step, output)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dana.stages.progress import FIRST, PILOT, SELECTED, Progress, milestones
+from dana.stages.progress import FIRST, PILOT, SELECTED, Progress
 from dana.stages.steps.run import Run
 from dana.stages.steps.step import Step
 
@@ -29,9 +29,9 @@ def run(tmp_path):
     return Run(tmp_path, tuple(Step(name, "m:f", {}) for name in NAMES))
 
 
-def test_each_part_of_a_run_is_a_milestone_in_the_order_of_its_steps(run):
-    found = milestones(run)
-    assert [milestone.name for milestone in found] == [
+def test_the_parts_of_a_run_come_in_the_order_of_its_steps(run):
+    left = Progress(run).left
+    assert list(left) == [
         FIRST,
         SELECTED,
         PILOT,
@@ -40,32 +40,31 @@ def test_each_part_of_a_run_is_a_milestone_in_the_order_of_its_steps(run):
         "the fine-tuning of adaptation 1",
         "the fine-tuning of adaptation 2",
     ]
-    assert found[0].steps == {"baselines/toy", "probe/toy/base/0", "probe/toy/base/1"}
-    assert [milestone.name for milestone in found if not milestone.has_scores] == [SELECTED, PILOT]
+    assert left[FIRST] == {"baselines/toy", "probe/toy/base/0", "probe/toy/base/1"}
 
 
 def test_a_task_or_an_arm_may_have_a_number_as_name(tmp_path):
     names = ("probe/2024/7/0", "probe/2024/7/1", "probe/2024/8", "finetune/2024/7/1/seed-3")
-    found = milestones(Run(tmp_path, tuple(Step(name, "m:f", {}) for name in names)))
-    assert {milestone.name: milestone.steps for milestone in found} == {
+    run = Run(tmp_path, tuple(Step(name, "m:f", {}) for name in names))
+    assert Progress(run).left == {
         "adaptation 1": {"probe/2024/7/0", "probe/2024/8"},
         "adaptation 2": {"probe/2024/7/1"},
         "the fine-tuning of adaptation 2": {"finetune/2024/7/1/seed-3"},
     }
 
 
-def test_what_an_earlier_run_reached_is_no_milestone(run):
+def test_what_an_earlier_run_reached_is_not_ahead(run):
     for name in NAMES[:3]:
         run.write_record(name, "elsewhere", 1.0)
-    assert milestones(run)[0].name == SELECTED
+    assert next(iter(Progress(run).left)) == SELECTED
     run.write_record(NAMES[4], "elsewhere", 1.0)
-    assert milestones(run)[0].name == PILOT
+    assert next(iter(Progress(run).left)) == PILOT
 
 
-def test_a_milestone_is_told_once_when_its_last_step_is_done(run, monkeypatch):
+def test_a_part_is_told_once_when_its_last_step_is_done(run, monkeypatch):
     told = []
-    monkeypatch.setattr(Progress, "_show", lambda self, milestone: told.append(milestone.name))
-    progress = Progress(run.folder, milestones(run))
+    monkeypatch.setattr(Progress, "_show", lambda self, part: told.append(part))
+    progress = Progress(run)
     by_name = {step.name: step for step in run.steps}
     for name in ("probe/toy/base/1", "baselines/toy", "weigh/dana"):
         progress.tell(by_name[name])
@@ -79,7 +78,7 @@ def test_a_damaged_folder_stops_no_run(run, tmp_path, heard):
     file = tmp_path / "probe" / "toy" / "base" / "0" / "probe.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps({"task": "toy"})[:-2])
-    progress = Progress(run.folder, milestones(run))
+    progress = Progress(run)
     for step in run.steps:
         progress.tell(step)
     assert not [line for line in heard.messages if line.startswith("scores")]

@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from dana.core.artifacts import refuse_inside_artifact
@@ -32,7 +33,6 @@ from dana.core.logging import (
     format_duration,
     get_logger,
     progress_label,
-    seconds_left,
     setup,
 )
 from dana.core.memory import loaded_set_aside, return_memory
@@ -285,9 +285,10 @@ class _Execution:
                 continue
             self.made[step.name], seconds = outcome.result()
             seconds = max(time.monotonic() - start, seconds or 0)
-            self.clock.count(step, seconds)
-            if is_writer() and self.states[step.name] != "done":  # a reused one keeps its time
-                self.run.write_record(step.name, self.made[step.name], seconds)
+            if self.states[step.name] != "done":  # a reused one keeps its time
+                self.clock.count(step, seconds)
+                if is_writer():
+                    self.run.write_record(step.name, self.made[step.name], seconds)
             if step.stops and self.made[step.name]:
                 self.waiting.clear()
             yield step
@@ -459,33 +460,24 @@ class Clock:
     def __init__(self, run: Run, jobs: int) -> None:
         self._jobs = jobs
         self._begun = time.monotonic()
+        self._left: Counter[str] = Counter()
+        self._seconds: dict[str, list[float]] = defaultdict(list)
         states = run.states()
-        ahead = [step for step in run.steps if states[step.name] != "done"]
-        self._ahead = Counter(step.stage for step in ahead)
-        self._finished: Counter[str] = Counter()
-        self._seconds: dict[str, float] = defaultdict(float)
-        self._is_ahead = {step.name for step in ahead}
         for step in run.steps:
             if states[step.name] == "done":
-                self._add(step, run.record(step.name)["seconds"])
+                self._seconds[step.stage].append(run.record(step.name)["seconds"])
+            else:
+                self._left[step.stage] += 1
 
     def count(self, step: Step, seconds: float) -> None:
-        """Count a finished step and the seconds that making its artifact took."""
-        if step.name not in self._is_ahead:
-            return
-        self._ahead[step.stage] -= 1
-        self._add(step, seconds)
+        """Count a step that was not done before, and the seconds that making its artifact took."""
+        self._left[step.stage] -= 1
+        self._seconds[step.stage].append(seconds)
 
     def mean_seconds(self, step: Step) -> float:
         """Return how long the finished steps of a step's kind took in the mean; 0 if there are none."""
-        count = self._finished[step.stage]
-        if not count:
-            return 0.0
-        return self._seconds[step.stage] / count
-
-    def _add(self, step: Step, seconds: float) -> None:
-        self._finished[step.stage] += 1
-        self._seconds[step.stage] += seconds
+        seconds = self._seconds[step.stage]
+        return fmean(seconds) if seconds else 0.0
 
     def text(self) -> str:
         """Format the time spent and the time left.
@@ -496,13 +488,12 @@ class Clock:
         spent = f"{format_duration(time.monotonic() - self._begun)} so far"
         left = 0.0
         is_known = True
-        for stage, count in self._ahead.items():
-            if not count:
-                continue
-            if not self._finished[stage]:
+        for stage, count in self._left.items():
+            seconds = self._seconds[stage]
+            if seconds:
+                left += count * fmean(seconds) / self._jobs
+            elif count:
                 is_known = False
-                continue
-            left += seconds_left(count, self._finished[stage], self._seconds[stage]) / self._jobs
         if left < 1:
             return spent
         return f"{spent}, {'about' if is_known else 'more than'} {format_duration(left)} left"
