@@ -86,6 +86,7 @@ log = get_logger(__name__)
 TEXT_SETTINGS = ("out", "task", "pool", "data", "on_bad_record", "inputs", "hygiene")
 HEAD_SETTINGS = ("objective", "seed", "max_tokens", "denominator", "execution", "head_warmup")
 
+NEXT_LINE = "\n          "  # a further line of a log message begins below the text of the first
 # What a quick run does of a recipe: these arms, and so many of its adaptations.
 QUICK_ARMS = {"random", "dana"}
 QUICK_ADAPTATIONS = 3
@@ -204,7 +205,8 @@ def _show_selection(step: Step, output: str) -> None:
     is_first_selection = step.name == f"weigh/{arm}{suffix(0)}"
     is_random = arm == "random"
     if is_first_selection and not is_random:
-        log.info("selected  %s: %s", arm, first_look(open_artifact(Path(output), "weights")))
+        look = first_look(open_artifact(Path(output), "weights"))
+        log.info("selected  %s: %s", arm, look.replace("\n", NEXT_LINE))
 
 
 def plan_run(settings: RunSettings, quick: bool = False) -> Run:

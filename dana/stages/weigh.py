@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -72,12 +72,11 @@ from dana.weighting.settings import WeighSettings as WeighSettings  # for api
 log = get_logger(__name__)
 
 CURVE = f"{META_DIR}/beta.csv"
-MOST_SOURCES = 5  # sources that a first look names
+MOST_SOURCES = 20  # sources that a first look names
 BYTES_A_UNIT = 45  # measured at the peak of memory, where documents had nine units
 SCORE_FIRST = "dana score --task ... --pool ... --out DIR"
 KEYS = ("doc_id", "unit")  # columns that a table of groups must have beside the group
 GROUP = "group"  # column of the group, where no study says another
-NEXT_LINE = "\n          "  # a further line of a log message begins below the text of the first
 
 
 def weigh_stage(
@@ -324,36 +323,20 @@ def count_by_source(weights: Path) -> dict[str, dict[str, float]]:
         By source, in alphabetical order: numbers of ``units`` and ``characters``, and the sums of
         their weights, ``selected_units`` and ``selected_characters``.
     """
-    sums = []
+    parts = []
     for batch in read_rows(weights, ["source", "start", "end", "weight"]):
-        characters = pc.cast(pc.subtract(batch["end"], batch["start"]), pa.float64())
-        weight = pc.cast(batch["weight"], pa.float64())
+        rows = batch.to_pandas()
+        characters = (rows["end"] - rows["start"]).astype(float)
+        weight = rows["weight"].astype(float)
         columns = {
-            "source": batch["source"],
-            "units": pa.array(np.ones(batch.num_rows)),
+            "units": 1.0,
             "characters": characters,
             "selected_units": weight,
-            "selected_characters": pc.multiply(weight, characters),
+            "selected_characters": weight * characters,
         }
-        sums.append(_sum_by_source(pa.table(columns)))
-    total = _sum_by_source(pa.concat_tables(sums)).sort_by("source")
-    names = total["source"].to_pylist()
-    rows = total.drop_columns("source").to_pylist()
-    return {
-        name: {key: round(value, 3) for key, value in row.items()}
-        for name, row in zip(names, rows, strict=True)
-    }
-
-
-def _sum_by_source(table: pa.Table) -> pa.Table:
-    """Return a table of the same columns with one row per source, the sums of its rows."""
-    names = [name for name in table.column_names if name != "source"]
-    sums_of_columns = [(name, "sum") for name in names]
-    # With threads, floats would be added in an order that differs from run to run.
-    sums = table.group_by("source", use_threads=False).aggregate(sums_of_columns)
-    # Arrow calls the sum of a column NAME_sum.
-    summed_names = [f"{name}_sum" for name in names]
-    return sums.select(["source", *summed_names]).rename_columns(["source", *names])
+        parts.append(pd.DataFrame(columns).groupby(rows["source"]).sum())
+    total = pd.concat(parts).groupby(level=0).sum().round(3)
+    return cast("dict[str, dict[str, float]]", total.to_dict("index"))
 
 
 @dataclass(frozen=True)
@@ -615,13 +598,13 @@ def first_look(weights: Artifact) -> str:
         weights: A weights artifact.
 
     Returns:
-        Lines for one log message.
+        Several lines.
     """
     counts = weights.manifest["counts"]
     units = counts["units"]
     lines = [
         f"{units['selected']:,} of {units['in']:,} units (a unit is a sentence or window of text)",
-        f"by source: {_largest_sources(counts['by_source'])}",
+        _selected_table(counts["by_source"]),
         describe_purity(weights.manifest["in_domain"]),
     ]
     passages = weights.manifest.get("passages", [])
@@ -632,54 +615,27 @@ def first_look(weights: Artifact) -> str:
     for passage in passages:
         head = f"{passage['place']}, {passage['score']:.3g}, {passage['source']}"
         lines.append(f"{head}: {shorten(passage['text'], 100)}")
-    return NEXT_LINE.join(lines)
-
-
-def _largest_sources(by_source: Mapping[str, Mapping[str, float]]) -> str:
-    """Name the sources that most of the selected text is from, each with its share of the characters.
-
-    Args:
-        by_source: Sums of :func:`count_by_source`.
-    """
-    characters = {source: row["selected_characters"] for source, row in by_source.items()}
-    total = sum(characters.values()) or 1  # where nothing is selected, no share is computed
-    largest_first = sorted(characters, key=lambda source: characters[source], reverse=True)
-    shares = []
-    for source in largest_first:
-        if characters[source]:
-            shares.append(f"{source} {characters[source] / total:.0%}")
-    listed = ", ".join(shares[:MOST_SOURCES])
-    others = len(shares) - MOST_SOURCES
-    if others > 0:
-        noun = "source" if others == 1 else "sources"
-        listed += f", and {others:,} other {noun}"
-    return listed
+    return "\n".join(lines)
 
 
 def weights_text(weights: Artifact) -> str:
-    """Format a weights artifact as text: selected text by source, its in-domain share, and the files.
+    """Format a weights artifact as text: a first look at it, and the files.
 
     If beta was chosen, the curve of the choice comes first; with a balance, the groups have a table.
     """
     manifest = weights.manifest
-    text = weights.path / SELECTED_TEXT
-    counts = manifest["counts"]
     lines = []
     beta = manifest.get("beta")
     if beta:
         lines.append(_curve_text(beta))
-    lines.append(f"{_selected_table(counts['by_source'])}\n")
+    lines.append(f"{first_look(weights)}\n")
     balance = manifest.get("balance")
     if balance:
         lines.append(_balance_text(balance))
-    if "in_domain" in manifest:
-        lines.append(describe_purity(manifest["in_domain"]))
-    units = counts["units"]
-    lines.append(
-        f"written: {weights.path} ({units['selected']:,} of {units['in']:,} units weigh more than 0)"
-    )
+    lines.append(f"written: {weights.path}")
+    text = weights.path / SELECTED_TEXT
     if text.is_file():
-        lines.append(f"text:    {text} ({counts['selected_texts']:,} passages)")
+        lines.append(f"text:    {text}")
     return "\n".join(lines)
 
 
@@ -716,13 +672,13 @@ def _balance_text(balance: Mapping[str, Any]) -> str:
 
 
 def _selected_table(by_source: Mapping[str, Mapping[str, float]]) -> str:
-    """Format the sums of :func:`count_by_source` as a table, the source of most selected text first."""
+    """Format the largest sums of :func:`count_by_source` as a table, the source of most selected text first."""
     # Where nothing is selected, or the pool has no text, the shares are 0.
     selected_total = sum(row["selected_characters"] for row in by_source.values()) or 1
     total = sum(row["characters"] for row in by_source.values()) or 1
     sources = sorted(by_source, key=lambda source: -by_source[source]["selected_characters"])
     rows: list[Mapping[str, Value]] = []
-    for source in sources:
+    for source in sources[:MOST_SOURCES]:
         sums = by_source[source]
         rows.append(
             {
@@ -734,4 +690,6 @@ def _selected_table(by_source: Mapping[str, Mapping[str, float]]) -> str:
                 "of the selected text": f"{sums['selected_characters'] / selected_total:.1%}",
             }
         )
-    return tabulate(rows)
+    others = len(sources) - MOST_SOURCES
+    note = f"\nand {others:,} other sources" if others > 0 else ""
+    return tabulate(rows) + note
