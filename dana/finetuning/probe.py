@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dana.core.rng import derive_seed, document_key, hash_uniform
+from dana.tasks.card import TaskCard
 from dana.tasks.examples import Example
 from dana.tasks.kinds.base import Kind, balanced_weights
 from dana.tasks.kinds.multi_label import THRESHOLD
@@ -59,6 +60,23 @@ class LabelledVectors:
     groups: np.ndarray | None = None
     class_weight: str | None = None
 
+    @classmethod
+    def of_examples(
+        cls, task: TaskCard, examples: Sequence[Example], vectors: np.ndarray
+    ) -> "LabelledVectors":
+        """Make them of the texts of a task.
+
+        Args:
+            task: The task.
+            examples: Its texts, with their labels.
+            vectors: Their vectors, of shape (examples, width).
+        """
+        kind = task.label_kind
+        labels = kind.gather([example.label for example in examples])
+        groups = group_numbers(examples)
+        keys = text_keys(examples)
+        return cls(vectors, labels, kind, task.metric, keys, groups, task.class_weight)
+
     @property
     def strata(self) -> np.ndarray:
         """Stratum of each text."""
@@ -91,6 +109,11 @@ def text_keys(examples: Sequence[Example]) -> np.ndarray:
         keys[row] = document_key("\x1f".join([*texts, str(number_of_copy)]))
         earlier_copies[texts] += 1
     return keys
+
+
+def in_key_order(examples: Sequence[Example]) -> list[Example]:
+    """Order texts by their keys, so that the order of a file decides nothing."""
+    return [examples[row] for row in np.argsort(text_keys(examples), kind="stable")]
 
 
 def group_numbers(examples: Sequence[Example]) -> np.ndarray:

@@ -21,9 +21,8 @@ from dana.encoders.base import encode, encoder_identity, has_vectors
 from dana.finetuning.probe import (
     LabelledVectors,
     choose_strength,
-    group_numbers,
+    in_key_order,
     probe_scores,
-    text_keys,
 )
 from dana.finetuning.results import METRICS, PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings
@@ -185,23 +184,13 @@ def _lines(examples: Sequence[Example]) -> list[str]:
 def _probe(task: TaskCard, train: list[Example], test: list[Example], encoder: str) -> list[Any]:
     """Predict the labels of test texts by a probe of all training texts (:mod:`dana.finetuning.probe`)."""
     kind = task.label_kind
-    train = [train[row] for row in np.argsort(text_keys(train), kind="stable")]
+    train = in_key_order(train)
     count = len(train)
     texts = joined_texts([*train, *test])
     vectors = encode(ENCODERS.create(encoder), texts, encoder).cpu().numpy()
     labels = kind.gather([row.label for row in (*train, *test)])
-    groups = group_numbers(train)
-    known = LabelledVectors(
-        vectors[:count],
-        labels[:count],
-        kind,
-        task.metric,
-        text_keys(train),
-        groups,
-        task.class_weight,
-    )
     rows = np.arange(len(labels))
-    strength = choose_strength(known)
+    strength = choose_strength(LabelledVectors.of_examples(task, train, vectors[:count]))
     predictions: list[Any] = probe_scores(
         vectors, labels, kind, rows[:count], rows[count:], strength, task.class_weight
     ).tolist()

@@ -36,7 +36,7 @@ from dana.core.schemas import FINAL, iterate_documents
 from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.choice import VERSION, Candidate, Choice, choose, label_rows
 from dana.finetuning.likeness import save_likeness
-from dana.finetuning.probe import LabelledVectors, choose_strength, fitted, group_numbers, text_keys
+from dana.finetuning.probe import LabelledVectors, choose_strength, fitted, in_key_order
 from dana.finetuning.result_card import CHOICE, encoder_card, model_card
 from dana.finetuning.result_card import result_lines as result_lines
 from dana.finetuning.result_model import (
@@ -686,24 +686,12 @@ def _vectors_model(task: TaskCard, examples: list[Example], encoder: Transformer
         examples: The texts to fit to, with their labels.
         encoder: Makes the vectors.
     """
-    # Texts are ordered by a hash, so that the order of a file decides nothing.
-    order = np.argsort(text_keys(examples), kind="stable")
-    ordered = [examples[row] for row in order]
+    ordered = in_key_order(examples)
     vectors = encoder.encode(joined_texts(ordered)).cpu().numpy()
-    kind = task.label_kind
     labels = [example.label for example in ordered]
-    known = LabelledVectors(
-        vectors,
-        kind.gather(labels),
-        kind,
-        task.metric,
-        text_keys(ordered),
-        group_numbers(ordered),
-        task.class_weight,
-    )
-    strength = choose_strength(known)
-    targets = pipeline_targets(labels, kind)
-    return fitted(vectors, targets, kind, strength, task.class_weight)
+    strength = choose_strength(LabelledVectors.of_examples(task, ordered, vectors))
+    targets = pipeline_targets(labels, task.label_kind)
+    return fitted(vectors, targets, task.label_kind, strength, task.class_weight)
 
 
 def encoder_stage(

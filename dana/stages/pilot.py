@@ -22,7 +22,7 @@ from dana.core.raw_files import RAW_FILES, RawFiles
 from dana.core.text_table import tabulate
 from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.pilot import NONE, STANDARD_ERRORS, VERSION, Trial, choose_objective, judge
-from dana.finetuning.probe import LabelledVectors, cross_validated, group_numbers, text_keys
+from dana.finetuning.probe import LabelledVectors, cross_validated, group_numbers
 from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings
 from dana.models.folder import brings_head, check_checkpoint, load_config, model_identity
@@ -205,15 +205,12 @@ def _predict(
     """Predict each text by probes of each candidate that were fitted to other texts."""
     kind = task.label_kind
     labels = kind.gather([example.label for example in examples])
-    keys = text_keys(examples)
-    groups = group_numbers(examples)
     predictions = {}
     tables = []
     for name, model in models.items():
         encoder = TransformerEncoder.of_checkpoint(model, ProbeSettings().max_tokens)
         vectors = encoder.encode(joined_texts(examples)).cpu().numpy()
-        known = LabelledVectors(vectors, labels, kind, task.metric, keys, groups, task.class_weight)
-        predictions[name] = cross_validated(known)
+        predictions[name] = cross_validated(LabelledVectors.of_examples(task, examples, vectors))
         for repeat, row in enumerate(predictions[name]):
             columns = {
                 "objective": [name] * len(examples),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dana.core.errors import ConfigError
 from dana.report.run import is_control
@@ -73,6 +74,26 @@ def _refuse_without_labels(cards: Mapping[str, str]) -> None:
         )
 
 
+def training_texts(settings: RunSettings, arm: Arm, index: int, fold: int) -> dict[str, Any]:
+    """Return the arguments that name an arm's texts, which its pilot, its gate and its adaptation read.
+
+    Args:
+        settings: Settings of the run.
+        arm: The arm.
+        index: Index of the adaptation.
+        fold: Fold that its target text leaves out.
+    """
+    out = Path(settings.out)
+    target_heldout, _ = held_out_folders(folder_of_adaptation(out, fold))
+    _, pool_heldout = held_out_folders(out)
+    return {
+        "pool": out / "pool",
+        "weights": OutputOf(f"weigh/{arm.name}{suffix(index)}") if arm.selects else None,
+        "target_heldout": target_heldout,
+        "pool_heldout": pool_heldout,
+    }
+
+
 def _pilot_step(
     settings: RunSettings, arm: Arm, card: str, index: int, fold: int, folds: Mapping[str, int]
 ) -> Step:
@@ -82,11 +103,8 @@ def _pilot_step(
     if card in folds and index == ALL_TEXTS:
         tested = folds[card]  # no text has this number
     arguments = {
+        **training_texts(settings, arm, index, fold),
         "model": OutputOf("base"),
-        "pool": out / "pool",
-        "weights": OutputOf(f"weigh/{arm.name}{suffix(index)}") if arm.selects else None,
-        "target_heldout": held_out_folders(folder_of_adaptation(out, fold))[0],
-        "pool_heldout": held_out_folders(out)[1],
         "settings": arm.adapt,
         "card": card,
         "out": folder_of_adaptation(out, index) / PILOT,

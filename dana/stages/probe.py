@@ -38,9 +38,8 @@ from dana.finetuning.probe import (
     LabelledVectors,
     choose_strength,
     draw_labels,
-    group_numbers,
+    in_key_order,
     probe_scores,
-    text_keys,
 )
 from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings, chosen_weight
@@ -200,11 +199,7 @@ def texts_apart(
     """
     tested = {example.group for example in test} - {""}
     kept = [example for example in train if example.group not in tested]
-    ordered = [
-        [examples[row] for row in np.argsort(text_keys(examples), kind="stable")]
-        for examples in (kept, test)
-    ]
-    return ordered[0], ordered[1], len(train) - len(kept)
+    return in_key_order(kept), in_key_order(test), len(train) - len(kept)
 
 
 def _probe(
@@ -226,12 +221,8 @@ def _probe(
         _warn_of_cut_texts(encoder, task, texts)
     labels = kind.gather([example.label for example in (*train, *test)])
     count = len(train)
-    keys = text_keys(train)
-    groups = group_numbers(train)
     weight = task.class_weight
-    known = LabelledVectors(
-        vectors[:count], labels[:count], kind, task.metric, keys, groups, weight
-    )
+    known = LabelledVectors.of_examples(task, train, vectors[:count])
     tests = np.arange(count, len(labels))
     sizes = {str(size): size for size in sorted(settings.sizes) if size < count}
     sizes[ALL] = count
@@ -239,7 +230,9 @@ def _probe(
     tables = []
     for name, size in sizes.items():
         draws = range(1 if name == ALL else settings.draws)
-        samples = [draw_labels(keys, known.strata, size, draw, settings.seed) for draw in draws]
+        samples = [
+            draw_labels(known.keys, known.strata, size, draw, settings.seed) for draw in draws
+        ]
         strength = choose_strength(known, samples[:CHOOSING_DRAWS])
         scores = []
         for draw, sample in enumerate(samples):

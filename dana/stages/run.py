@@ -48,7 +48,7 @@ from dana.stages.finetune_steps import (
 from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
 from dana.stages.pilot import before_pilot, choice_text
-from dana.stages.pilot_steps import PILOT, pilot_name, pilot_steps
+from dana.stages.pilot_steps import PILOT, pilot_name, pilot_steps, training_texts
 from dana.stages.plan import left_out_text, summary_text
 from dana.stages.power import describe_power
 from dana.stages.probe_steps import base_probe_steps, is_probed, probe_steps, retrieval_steps
@@ -824,26 +824,13 @@ def _adapt_steps(
     for arm in arms:
         if not arm.is_adapted:
             continue
-        texts = _training_texts(settings, arm, index, fold)
+        texts = training_texts(settings, arm, index, fold)
         selection = (arm.selector, arm.detector, arm.weigh)
         takes_gate = with_gates and arm.selects and not is_control(arm.name)
         if takes_gate and selection not in gated:
             gated.append(selection)
             yield _gate_step(settings, arm, texts, index, fold)
         yield _adapt_step(settings, arm, texts, index, fold)
-
-
-def _training_texts(settings: RunSettings, arm: Arm, index: int, fold: int) -> dict[str, Any]:
-    """Return the arguments that name an arm's texts, which its gate and its adaptation read."""
-    out = Path(settings.out)
-    target_heldout, _ = held_out_folders(folder_of_adaptation(out, fold))
-    _, pool_heldout = held_out_folders(out)
-    return {
-        "pool": out / "pool",
-        "weights": OutputOf(f"weigh/{arm.name}{suffix(index)}") if arm.selects else None,
-        "target_heldout": target_heldout,
-        "pool_heldout": pool_heldout,
-    }
 
 
 def _gate_step(
@@ -854,7 +841,7 @@ def _gate_step(
     Args:
         settings: Settings of the run.
         arm: The arm.
-        texts: Result of :func:`_training_texts`.
+        texts: Result of :func:`dana.stages.pilot_steps.training_texts`.
         index: Index of the adaptation.
         fold: Fold that its target text leaves out.
     """
@@ -875,7 +862,7 @@ def _adapt_step(
     Args:
         settings: Settings of the run.
         arm: The arm.
-        texts: Result of :func:`_training_texts`.
+        texts: Result of :func:`dana.stages.pilot_steps.training_texts`.
         index: Index of the adaptation.
         fold: Fold that its target text leaves out.
     """

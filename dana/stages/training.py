@@ -984,33 +984,6 @@ def _write_with_head(
     note_weights(draft)
 
 
-def held_out_losses(
-    model: str, folders: dict[str, Path], settings: AdaptSettings
-) -> dict[str, float | None]:
-    """Measure the loss of a saved model on folders of documents, with the same masks for every model.
-
-    Args:
-        model: Folder with safetensors, or Hub name.
-        folders: Folders of :data:`dana.core.schemas.DOCUMENTS`, by name.
-        settings: Settings of the training; about ``evaluation_tokens`` of each folder are measured.
-
-    Returns:
-        By name the mean loss in nats a predicted token; None where there is no token to predict.
-
-    Raises:
-        ConfigError: If the objective's head is not part of the model.
-        ArtifactError: If the model or a folder cannot be read.
-    """
-    objective = settings.make_objective()
-    require_saved_head(settings)
-    language_model = objective.prepare_model(model, settings.seed)
-    tokenizer = language_model.tokenizer
-    texts = {name: folder_text(folder, tokenizer) for name, folder in folders.items()}
-    heldout = heldout_examples(texts, objective, tokenizer, settings)
-    state = prepare(language_model.model, settings, make_accelerator())
-    return heldout.mean_losses(state.module, state.shape, state.accelerator)
-
-
 def require_saved_head(settings: TrainSettings) -> None:
     """Check that the loss of an objective can be measured with a saved model.
 

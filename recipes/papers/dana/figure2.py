@@ -31,10 +31,41 @@ from dana.corpus.documents import document_tables
 from dana.stages.baselines import baselines_stage
 from dana.stages.settings import RunSettings
 from dana.stages.texts import held_out_folders, held_out_stage, open_pool, read_target
-from dana.stages.training import adapt_stage, held_out_losses
+from dana.stages.training import adapt_stage, folder_text, require_saved_head
+from dana.train.execution import make_accelerator
+from dana.train.loop import prepare
+from dana.train.run import heldout_examples
+from dana.train.settings import AdaptSettings
 
 TOLERANCE = 0.02  # largest distance to the median pool loss, relative
 CHARACTERS = 6  # upper bound per token, so that a mixture never runs out of text
+
+
+def held_out_losses(
+    model: str, folders: dict[str, Path], settings: AdaptSettings
+) -> dict[str, float | None]:
+    """Measure the loss of a saved model on folders of documents, with the same masks for every model.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        folders: Folders of :data:`dana.core.schemas.DOCUMENTS`, by name.
+        settings: Settings of the training; about ``evaluation_tokens`` of each folder are measured.
+
+    Returns:
+        By name the mean loss in nats a predicted token; None where there is no token to predict.
+
+    Raises:
+        ConfigError: If the objective's head is not part of the model.
+        ArtifactError: If the model or a folder cannot be read.
+    """
+    objective = settings.make_objective()
+    require_saved_head(settings)
+    language_model = objective.prepare_model(model, settings.seed)
+    tokenizer = language_model.tokenizer
+    texts = {name: folder_text(folder, tokenizer) for name, folder in folders.items()}
+    heldout = heldout_examples(texts, objective, tokenizer, settings)
+    state = prepare(language_model.model, settings, make_accelerator())
+    return heldout.mean_losses(state.module, state.shape, state.accelerator)
 
 
 def sample_mixture(pool: Path, number: int, seed: int, characters: int, folder: Path) -> Artifact:
