@@ -57,7 +57,7 @@ from dana.report.probes import ALL, LINEAR
 from dana.scoring.inputs import PoolText
 from dana.stages.baselines import VERSIONS as BASELINE_VERSIONS
 from dana.stages.baselines import fit_tfidf
-from dana.stages.final_steps import CANDIDATE_OPTIONS, FINETUNED, TFIDF, VECTORS
+from dana.stages.final_steps import FINETUNED, TFIDF, VECTORS
 from dana.stages.finetune_seed import fit_classifier
 from dana.stages.probe import task_identity
 from dana.tasks.card import TaskCard, load_card
@@ -544,6 +544,8 @@ def _model_inputs(
         "model": None,
         "settings": None,
         "max_tokens": None,
+        "windows": winner.get("windows"),
+        "class_weight": winner.get("class_weight"),
         "version": VERSION,
         "baselines": BASELINE_VERSIONS[TFIDF],
         "pool": read_manifest(ending.out / POOL).get("fingerprint"),
@@ -551,25 +553,10 @@ def _model_inputs(
     if winner["model"]:
         inputs["model"] = model_identity(winner["model"])
     if form == FINETUNED:
-        inputs["settings"] = _finetuning_values(ending.settings)
+        inputs["settings"] = asdict(ending.settings)
     if form == VECTORS:
         inputs["max_tokens"] = ending.max_tokens
-    inputs |= {name: winner[name] for name in CANDIDATE_OPTIONS if name in winner}
     return inputs
-
-
-def _finetuning_values(settings: FinetuneSettings) -> dict[str, Any]:
-    """Return the settings as plain values.
-
-    Windows and a class weight are among them only if they are set, so that a run that sets neither
-    has the fingerprints of a version that does not know them.
-    """
-    values = asdict(settings)
-    return {
-        name: value
-        for name, value in values.items()
-        if name not in CANDIDATE_OPTIONS or value is not None
-    }
 
 
 def _pool_sample(folder: Path) -> list[str]:

@@ -26,7 +26,6 @@ from dana.tasks.examples import read_splits, subset
 log = get_logger(__name__)
 
 TFIDF = "tfidf"
-CANDIDATE_OPTIONS = ("windows", "class_weight")  # what a candidate is fitted with, if it is set
 VECTORS = "vectors"
 FINETUNED = "finetuned"
 ENCODER = "encoder"
@@ -201,24 +200,22 @@ def _candidate(
         model: What it is made of; None for TF-IDF.
 
     Returns:
-        Its ``kind``, ``form`` and ``model``; of the options of its stage those that are set:
-        ``windows``, of vectors ``class_weight``, and ``rate``, the step that finds a learning rate;
-        the ``outputs`` with its predictions, each with the index of its adaptation or fold; and the
-        name of the ``last`` step that makes one of these. :func:`_candidates` adds the ``base`` of
-        an adapted one, and the ``method`` of fine-tuning where it is not that of the arms.
+        Its ``kind``, ``form`` and ``model``; ``windows`` and ``class_weight`` of the settings of its
+        stage; if a step finds a learning rate, that step as ``rate``; the ``outputs`` with its
+        predictions, each with the index of its adaptation or fold; and the name of the ``last`` step
+        that makes one of these. :func:`_candidates` adds the ``base`` of an adapted one, and the
+        ``method`` of fine-tuning where it is not that of the arms.
     """
+    arguments = makers[0].settings
     candidate: dict[str, Any] = {
         "kind": kind,
         "form": form,
         "model": model,
+        "windows": arguments["settings"].windows,
+        "class_weight": arguments["settings"].class_weight,
         "outputs": [[_index_of(step.name, start), OutputOf(step.name)] for step in makers],
         "last": makers[-1].name,
     }
-    arguments = makers[0].settings
-    for option in CANDIDATE_OPTIONS:
-        value = getattr(arguments.get("settings"), option, None)
-        if value is not None and (form == VECTORS or option == "windows"):
-            candidate[option] = value
     rate = arguments.get("rate")
     if rate is not None:
         candidate["rate"] = rate

@@ -41,7 +41,7 @@ from dana.finetuning.loop import Callbacks, SeedTraining, run_seed
 from dana.finetuning.result_model import FINE_TUNED, Description
 from dana.finetuning.results import SeedResult, read_results, summarise, write_result
 from dana.finetuning.saved import write_model
-from dana.finetuning.settings import WHOLE, FinetuneSettings, checkpoint_entry, training_class
+from dana.finetuning.settings import FinetuneSettings, checkpoint_entry, training_class
 from dana.models.classifier import Classifier, mean_head_origin
 from dana.models.folder import load_tokenizer, model_identity, model_name
 from dana.models.language_model import check_length
@@ -168,15 +168,11 @@ class Finetuning:
             "task": task,
             "preset": preset,
             "max_train": self.max_train,
+            "fold": self.fold,
+            "windows": self.windows,
+            "method": {self.method: self.training.version},
         }
-        origin |= mean_head_origin(self.config, self.preset.pooling)
-        if self.fold is not None:
-            origin["fold"] = self.fold
-        if self.windows is not None:
-            origin["windows"] = self.windows
-        if self.method != WHOLE:
-            origin["method"] = {self.method: self.training.version}
-        return origin
+        return origin | mean_head_origin(self.config, self.preset.pooling)
 
     def read(self) -> Splits:
         """Read the examples of all splits."""
@@ -532,12 +528,7 @@ def _finish(classifier: Classifier, job: Finetuning) -> Any:
 
 def _beside_preset(job: Finetuning) -> dict[str, Any]:
     """Return the settings of a fine-tuning that no preset has."""
-    settings: dict[str, Any] = {"max_train": job.max_train}
-    if job.windows is not None:
-        settings["windows"] = job.windows
-    if job.method != WHOLE:
-        settings["method"] = job.method
-    return settings
+    return {"max_train": job.max_train, "windows": job.windows, "method": job.method}
 
 
 def _note_pooling(classifier: Classifier, job: Finetuning) -> None:

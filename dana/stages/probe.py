@@ -60,7 +60,7 @@ SHOWN_NEIGHBOURS = 3
 LONGEST_TEXT = 400  # characters of a text that is written
 CHOOSING_DRAWS = 3  # of a size, that choose the penalty
 FEWEST_DOCUMENTS = 20  # fewer are too easy to search
-OF_PROBE = ("sizes", "draws", "seed", "max_tokens")  # settings that decide a probe
+OF_PROBE = ("sizes", "draws", "seed", "max_tokens", "windows")  # settings that decide a probe
 
 
 def refuse_kind(task: TaskCard) -> None:
@@ -127,8 +127,6 @@ def probe_stage(
         encoder = TransformerEncoder.of_checkpoint(model, settings.max_tokens, settings.windows)
     raw_files = RawFiles(out)
     of_probe = {name: getattr(settings, name) for name in OF_PROBE}
-    if settings.windows is not None:
-        of_probe["windows"] = settings.windows
     if is_static:
         of_model = {"model": encoder.identity()}
     else:

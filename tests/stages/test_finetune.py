@@ -81,6 +81,7 @@ def test_metrics_agree_with_the_predictions_and_say_what_was_run(checkpoint, car
     }
     assert {name: results[name] for name in identity} == identity
     defaults = {"steps": 0, "warmup": 0.1, "evaluate": "last", "pooling": "cls", "max_train": None}
+    defaults |= {"windows": None, "method": "whole"}
     assert results["settings"] == {**toy_task.PRESET, **defaults, "seeds": [0, 1]}
 
 

@@ -68,7 +68,7 @@ def test_windows_read_what_is_cut_without_them(in_windows, checkpoint, late_card
     assert metrics(tmp_path / "cut")["full_texts"]["count"] == 60
     assert metrics(in_windows)["full_texts"]["count"] == 0
     assert metrics(in_windows)["settings"]["windows"] == "mean"
-    assert "windows" not in metrics(tmp_path / "cut")["settings"]
+    assert metrics(tmp_path / "cut")["settings"]["windows"] is None
 
 
 def test_the_saved_model_labels_in_windows_and_its_card_says_so(in_windows, late_card, tmp_path):
