@@ -3,7 +3,7 @@
 import json
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,9 +35,8 @@ from dana.scoring.settings import Selection
 from dana.stages.base import AUTO, SMALLEST, choose_base, default_steps
 from dana.stages.pilot_steps import PILOT
 from dana.stages.plan import summary_text
-from dana.stages.power import describe_smallest
 from dana.stages.recipe import read_recipe
-from dana.stages.run import QUICK_ADAPTATIONS, plan_run
+from dana.stages.run import describe_tasks, plan_run
 from dana.stages.settings import load_settings
 from dana.tasks.hygiene import document_blocks
 from dana.tasks.kinds import find_kind
@@ -356,7 +355,7 @@ def _log_lines(name: str, lines: Sequence[str]) -> None:
 
 
 def _log_texts(labelled: LabelledTexts, tests: str, reason_to_balance: str) -> None:
-    """Say what was found in the table, and what its texts can show.
+    """Say what was found in the table, and how its texts are tested.
 
     Args:
         labelled: The table.
@@ -412,28 +411,12 @@ def _describe_labels(labelled: LabelledTexts) -> str:
 
 
 def _describe_tests(labelled: LabelledTexts) -> str:
-    """Describe in a line how texts are tested, and the smallest difference that such a test can decide."""
+    """Describe in a line how texts are tested."""
     fold = labelled.texts["fold"]
-    label = labelled.texts["label"]
-    is_tested = fold >= 0  # -1 is only trained on
+    tested_count = int((fold >= 0).sum())  # -1 is only trained on
     folds = int(fold.max()) + 1
     split = f"in {folds} folds, each text once" if folds > 1 else "in one fixed split"
-    parts = [f"{int(is_tested.sum()):,} texts, {split}"]
-    # The simulation of dana.stages.power knows classes of texts alone.
-    if labelled.kind not in (Regression.name, TokenLabels.name):
-        metric = metric_of(labelled)
-        parts.append(describe_smallest(_as_classes(label[is_tested]), metric, folds))
-        # Each adaptation tests one fold, so a quick run tests the first folds only.
-        if folds > QUICK_ADAPTATIONS:
-            classes = _as_classes(label[is_tested & (fold < QUICK_ADAPTATIONS)])
-            by_quick = describe_smallest(classes, metric, QUICK_ADAPTATIONS, tuned=False)
-            parts.append(f"with --quick {by_quick}")
-    return "; ".join(parts)
-
-
-def _as_classes(labels: Iterable[Any]) -> list[str]:
-    """Return the class of each text; a text's several labels are joined to one class."""
-    return [label if isinstance(label, str) else ", ".join(label) for label in labels]
+    return f"{tested_count:,} texts, {split}"
 
 
 def metric_of(labelled: LabelledTexts) -> str:
@@ -812,7 +795,7 @@ def _write_folder(folder: Path, labelled: LabelledTexts, recipe: str) -> None:
 
 
 def _log_plans(folder: Path, seconds: float | None) -> None:
-    """Say what a quick run and a whole run of the recipe will do, and how long their adaptations take.
+    """Say what a quick run and a whole run of the recipe can decide and will do, and how long their adaptations take.
 
     Args:
         folder: Folder of the recipe.
@@ -821,6 +804,7 @@ def _log_plans(folder: Path, seconds: float | None) -> None:
     values, _ = read_recipe(folder)
     settings = load_settings(values)
     for is_quick in (True, False):
+        describe_tasks(settings, is_quick)
         run = plan_run(settings, quick=is_quick)
         time = ""
         if seconds is not None:

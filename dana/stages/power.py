@@ -90,28 +90,6 @@ def describe_difference(difference: float, metric: str, means: str) -> str:
     return f"a difference of about {difference:.2g} {metric_name(metric)} can be decided by {means}"
 
 
-def describe_smallest(labels: Sequence[str], metric: str, folds: int, tuned: bool = True) -> str:
-    """Say briefly what differences texts can decide, of a task that is not written yet.
-
-    Args:
-        labels: Label of each tested text.
-        metric: Metric of the card.
-        folds: Number of folds; 1 for a fixed split.
-        tuned: Whether models are fine-tuned, and not only probed.
-    """
-    names = sorted(set(labels))
-    if len(names) < 2:
-        return describe_difference(1.0, metric, "the probe")
-    kind = SingleLabel(tuple(names))
-    ratio = spread_ratio(kind, [names.index(label) for label in labels], metric)
-    by_probe = ratio * smallest_difference(len(labels), folds, probe=True)
-    by_tuning = ratio * smallest_difference(len(labels), folds, questions=QUESTIONS)
-    parts = [describe_difference(by_probe, metric, "the probe")]
-    if tuned and by_tuning < 1:
-        parts.append(f"{by_tuning:.2g} by fine-tuning")
-    return ", ".join(parts)
-
-
 def spread_ratio(kind: Kind, labels: Sequence[Any], metric: str) -> float:
     """Return how much more a difference in a metric varies over texts than one in accuracy.
 

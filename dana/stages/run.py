@@ -122,7 +122,7 @@ def run_recipe(
     run = plan_run(settings, quick)
     check_pool(settings)
     refuse_mixed_precision(run)
-    _describe_tasks(settings, quick)
+    describe_tasks(settings, quick)
     log.info("%s", summary_text(run))
     progress = Progress(run)
 
@@ -154,7 +154,7 @@ def run_recipe(
     return on_rank_0(report)
 
 
-def _describe_tasks(settings: RunSettings, quick: bool) -> None:
+def describe_tasks(settings: RunSettings, quick: bool) -> None:
     """Log, for each task, its labels, its texts, and the smallest difference that so many texts can show.
 
     Args:

@@ -28,7 +28,7 @@ from dana.stages.init import (
     survey_pool,
 )
 from dana.stages.recipe import read_recipe
-from dana.stages.run import _describe_tasks, check_pool, plan_run
+from dana.stages.run import check_pool, describe_tasks, plan_run
 from dana.stages.settings import RunSettings, load_settings
 from dana.stages.steps.run import Run
 from dana.stages.steps.runner import execute
@@ -97,7 +97,9 @@ def test_the_folder_holds_card_texts_and_recipe_with_what_was_found(home, capfd)
             "3 of the first 30",
             "7 × training on 50 steps (--quick)",
             "macro-F1 can be decided by the probe",
-            "; with --quick a difference of about",
+            "tickets: 48 texts are tested, in 3 of 5 folds",
+            "tickets: 80 texts are tested, in 5 of 5 folds",
+            "macro-F1 can be decided by fine-tuning",
             "11 × training on 50 steps",
         )
     ), err
@@ -128,10 +130,9 @@ def test_a_long_label_of_several_lines_is_shown_short_on_one(home, capfd):
 
 def test_no_difference_above_one_is_said_to_be_seen(home, caplog):
     caplog.set_level("INFO", "dana")
-    folder = dana.init("tickets.csv", "pool", folds=2)
-    _describe_tasks(load(RunSettings, read_recipe(folder)[0]), quick=False)
-    assert "80 texts, in 2 folds, each text once; a difference of about 0.29 macro" in caplog.text
-    assert "--quick a difference" not in caplog.text, "it has both folds, too"
+    dana.init("tickets.csv", "pool", folds=2)
+    assert "80 texts, in 2 folds, each text once" in caplog.text
+    assert "a difference of about 0.29 macro-F1 can be decided by the probe" in caplog.text
     assert "tickets: 80 texts are tested, in 2 of 2 folds" in caplog.text
     assert "too few texts or folds to decide any difference by fine-tuning" in caplog.text
 
@@ -351,13 +352,13 @@ def test_a_quick_run_says_what_it_can_decide_before_it_reads_text(home, caplog):
     folder = dana.init("tickets.csv", "pool")
     settings = load(RunSettings, read_recipe(folder)[0])
     caplog.clear()
-    _describe_tasks(settings, quick=True)
+    describe_tasks(settings, quick=True)
     assert "tickets: 48 texts are tested, in 3 of 5 folds" in caplog.text
     assert "macro-F1 can be decided by the probe" in caplog.text
     assert "--quick ends after the probe" in caplog.text
     assert "by fine-tuning" not in caplog.text
     caplog.clear()
-    _describe_tasks(settings, quick=False)
+    describe_tasks(settings, quick=False)
     assert "tickets: 80 texts are tested, in 5 of 5 folds" in caplog.text
     assert "macro-F1 can be decided by fine-tuning" in caplog.text
 

@@ -14,7 +14,7 @@ from dana.core.settings import load
 from dana.corpus.text import words
 from dana.stages import finetune_seed
 from dana.stages.join import join_run
-from dana.stages.run import _describe_tasks, plan_run
+from dana.stages.run import describe_tasks, plan_run
 from dana.stages.settings import RunSettings
 from dana.stages.steps.runner import execute
 from dana.tasks.card import load_card
@@ -192,7 +192,7 @@ def test_a_card_without_folds_is_described_with_the_adaptations_that_folds_leave
             seeds={"finetunings": 1, "adaptations": adaptations},
         )
         caplog.clear()
-        _describe_tasks(settings, quick=False)
+        describe_tasks(settings, quick=False)
         return caplog.messages
 
     with caplog.at_level("INFO"):
