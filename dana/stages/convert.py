@@ -35,7 +35,6 @@ from dana.models.folder import (
     loading,
     note_weights,
     own_class,
-    quiet_transformers,
     resolve_model,
 )
 from dana.models.head_file import FILE as HEAD_FILE
@@ -43,8 +42,8 @@ from dana.models.head_file import head_architecture
 from dana.models.known_text import FILE as KNOWN_TEXT
 from dana.models.pickled import expected_names, plain_names, read_tensors
 from dana.models.pooling import OTHER_FILES, read_pooling
-from dana.models.saving import WEIGHTS, save_network, without_copies
-from dana.train.hf_trainer import load_model
+from dana.models.saving import WEIGHTS
+from dana.stages.fold import write_folded, write_network
 
 log = get_logger(__name__)
 
@@ -308,8 +307,7 @@ def _merge_adapter(folder: Path, target: Path, workspace: Path) -> None:
     for pattern in TOKENIZER_FILES:
         for file in tokenizers.glob(pattern):
             shutil.copyfile(file, adapter / file.name)
-    network, tokenizer = load_model(str(adapter))
-    _save(network, tokenizer, target)
+    write_folded(str(adapter), target)
 
 
 def _name_of_base(folder: Path) -> str:
@@ -325,13 +323,6 @@ def _name_of_base(folder: Path) -> str:
             f"{folder / ADAPTER_CONFIG}: names no base; set base_model_name_or_path to its folder"
         )
     return name
-
-
-def _save(network: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a model with its tokenizer."""
-    with quiet_transformers():
-        save_network(network, without_copies(network, network.state_dict()), folder)
-        tokenizer.save_pretrained(folder)
 
 
 def _write_resized(origin: Path, target: Path) -> int:
@@ -350,7 +341,7 @@ def _write_resized(origin: Path, target: Path) -> int:
         f"{count:,}",
         f"{before:,}",
     )
-    _save(network, tokenizer, target)
+    write_network(network, tokenizer, target)
     return count
 
 

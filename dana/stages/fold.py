@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 from dana.core.artifacts import Artifact, Draft, make, write_text
 from dana.core.config import require
@@ -44,11 +45,8 @@ def fold_stage(adapter: Path, out: Path) -> Artifact:
     )
 
     def write(draft: Draft) -> None:
-        network, tokenizer = load_model(name)
-        with explain_write_errors(out), quiet_transformers():
-            weights = without_copies(network, network.state_dict())
-            save_network(network, weights, draft.path)
-            tokenizer.save_pretrained(draft.path)
+        with explain_write_errors(out):
+            write_folded(name, draft.path)
         if (adapter / FILE).is_file():
             shutil.copyfile(adapter / FILE, draft.path / FILE)
         names = {"base": model_name(str(base)), "name": model_name(name)}
@@ -56,3 +54,16 @@ def fold_stage(adapter: Path, out: Path) -> Artifact:
         note_weights(draft)
 
     return make(out, "model", {"model": model_identity(name)}, write)
+
+
+def write_folded(adapter: str, folder: Path) -> None:
+    """Write the base of a folder of adapters with the adapters added to its weights."""
+    network, tokenizer = load_model(adapter)
+    write_network(network, tokenizer, folder)
+
+
+def write_network(network: Any, tokenizer: Any, folder: Path) -> None:
+    """Write a model with its tokenizer."""
+    with quiet_transformers():
+        save_network(network, without_copies(network, network.state_dict()), folder)
+        tokenizer.save_pretrained(folder)
