@@ -67,6 +67,7 @@ ALLOWED = {
         "scoring",
         "stages",
         "studies",
+        "train",
     },
     "benchmarks": {
         "core",
