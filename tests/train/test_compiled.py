@@ -13,6 +13,7 @@ from torch._dynamo.utils import counters
 
 from dana.train import compiled
 from dana.train.compiled import compile_layers, is_wanted, layers_of
+from dana.train.execution import Precision
 from dana.train.half_weights import HalfWeights
 from dana.train.layout import BatchLayout
 from dana.train.loop import take_step
@@ -48,7 +49,7 @@ def model_of(layout):
 
 
 def trial_of(model, settings=SETTINGS):
-    precision = SimpleNamespace(name="no")
+    precision = Precision(torch.device("cpu"), "no", from_launcher=False)
     accelerator = Accelerator(cpu=True)
     return Trial(model, random_examples(64), settings, accelerator, precision, MASKED)
 
