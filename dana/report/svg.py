@@ -7,7 +7,11 @@ import io
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from dana.core.artifacts import write_text
+from dana.core.files import temp_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,6 +93,15 @@ class Figure:
     def png(self) -> bytes:
         """PNG with 200 pixels per inch on a white background."""
         return self._save("png", dpi=200, metadata={"Software": None})
+
+    def write(self, folder: Path) -> tuple[Path, Path]:
+        """Write ``NAME.svg`` and ``NAME.png``, and return their paths."""
+        svg = folder / f"{self.name}.svg"
+        png = folder / f"{self.name}.png"
+        write_text(svg, self.svg + "\n")
+        with temp_file(png) as temporary:
+            temporary.write_bytes(self.png)
+        return svg, png
 
     def _save(self, form: str, **options: Any) -> bytes:
         """Draw the figure, and return the bytes of its file."""

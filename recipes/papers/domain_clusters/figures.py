@@ -172,13 +172,10 @@ def figures(domains: Domains, args: argparse.Namespace) -> None:
         images, tables, purity = draw(
             describe(domains, vectors, args.geometry, settings, args.seed), domains
         )
-        folder = args.out / slug(spec)
-        folder.mkdir(parents=True, exist_ok=True)
         for figure in images:
-            (folder / f"{figure.name}.svg").write_text(f"{figure.svg}\n", encoding="utf-8")
-            (folder / f"{figure.name}.png").write_bytes(figure.png)
+            figure.write(args.out / slug(spec))
         for name, table in tables.items():
-            write_text(folder / f"{name}.csv", table.to_csv(index=False))
+            write_text(args.out / slug(spec) / f"{name}.csv", table.to_csv(index=False))
         outliers = tables["outliers"].round(3).to_string(index=False)
         print(f"{spec}, k={args.k}: purity {100 * purity:.2f}\n{outliers}")
 
