@@ -223,6 +223,8 @@ class Report:
         highlights: Numbers at the top of the page.
         sections: Sections in reading order.
         versions: Versions of packages by name.
+        figure_folder: Folder for the figures as SVG and PNG, relative to the page; empty writes
+            none.
         notes: Sentences below the numbers.
     """
 
@@ -231,6 +233,7 @@ class Report:
     highlights: list[Finding]
     sections: list[Section]
     versions: dict[str, str] = field(default_factory=dict)
+    figure_folder: str = ""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -245,7 +248,7 @@ class Report:
 
 
 def write_page(report: Report, folder: Path, stem: str) -> Path:
-    """Write ``STEM.html``, ``STEM.md`` and ``tables/NAME.csv``.
+    """Write ``STEM.html``, ``STEM.md``, ``tables/NAME.csv`` and figures.
 
     Equal reports give the same bytes. All texts are made before the first file is written. Tables that
     only an earlier page of this stem had are removed; ``tables/STEM.json`` lists those of the page,
@@ -262,6 +265,9 @@ def write_page(report: Report, folder: Path, stem: str) -> Path:
     names = [file.name for file in texts]
     texts[page.with_suffix(".md")] = to_markdown(report)
     texts[page] = to_html(report)
+    if report.figure_folder:
+        for figure in report.figures:
+            figure.write(folder / report.figure_folder)
     listing = tables / f"{stem}.json"
     earlier_names = read_json(listing) if listing.is_file() else []
     for file in tables.glob("*.csv"):
@@ -280,7 +286,7 @@ def to_html(report: Report) -> str:
 
 
 def to_markdown(report: Report) -> str:
-    """Render a report as Markdown, without its figures."""
+    """Render a report as Markdown; figures are linked if they are written as files."""
     return _fill("report.md.jinja", report, escape=False)
 
 

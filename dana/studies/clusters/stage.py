@@ -151,7 +151,7 @@ def run_clusters(settings: RunSettings, is_named: bool = True) -> Artifact:
 
     Returns:
         The clusters artifact, ``OUT/clusters``, described beside it by ``clusters.html`` and
-        ``clusters.md`` with ``tables/cluster*.csv``.
+        ``clusters.md`` with ``tables/cluster*.csv`` and ``figures/cluster*``.
 
     Raises:
         ConfigError: If there is no pool text, or a true domain is not among its sources.
