@@ -51,12 +51,13 @@ from dana.finetuning.probe import (
     choose_strength,
     draw_labels,
     fold_numbers,
+    group_numbers,
     probe_scores,
     text_keys,
 )
 from dana.finetuning.settings import ProbeSettings
 from dana.models.folder import resolve_model
-from dana.stages.probe import CHOOSING_DRAWS, group_numbers
+from dana.stages.probe import CHOOSING_DRAWS
 from dana.tasks.examples import Example
 from dana.tasks.kinds.single_label import SingleLabel
 

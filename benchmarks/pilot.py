@@ -27,11 +27,12 @@ from dana.finetuning.probe import (
     choose_strength,
     cross_validated,
     draw_labels,
+    group_numbers,
     probe_scores,
     text_keys,
 )
 from dana.stages.pilot import CANDIDATES, PILOT_STEPS
-from dana.stages.probe import group_numbers, joined_texts, texts_apart
+from dana.stages.probe import joined_texts, texts_apart
 from dana.tasks.card import load_card
 from dana.tasks.examples import read_splits, subset
 

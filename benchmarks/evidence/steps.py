@@ -48,6 +48,7 @@ from dana.finetuning.probe import (
     LabelledVectors,
     choose_strength,
     draw_labels,
+    group_numbers,
     probe_scores,
     text_keys,
 )
@@ -55,7 +56,7 @@ from dana.finetuning.settings import ProbeSettings
 from dana.models.encoder_folder import is_static_model
 from dana.models.folder import resolve_model
 from dana.stages.pilot import pilot_stage
-from dana.stages.probe import CHOOSING_DRAWS, RETRIEVAL_FILE, group_numbers, retrieval_stage
+from dana.stages.probe import CHOOSING_DRAWS, RETRIEVAL_FILE, retrieval_stage
 from dana.tasks.examples import Example
 from dana.tasks.kinds.single_label import SingleLabel
 from dana.train.settings import AdaptSettings

@@ -186,7 +186,7 @@ def test_a_dry_run_counts_the_steps_and_runs_none(inputs, tmp_path, capsys):
         [str(n), "0", "0", str(n)] for n in (1, 1, 1, 1, 4)
     ]
     assert [line.rsplit(maxsplit=4)[0] for line in lines] == [
-        "baselines",
+        "computing baselines",
         "reading texts",
         "preparing the base",
         "adapting",
