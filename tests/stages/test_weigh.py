@@ -294,7 +294,7 @@ def test_of_few_held_out_units_or_scores_by_chance_no_share_is_told(
         )
 
     def in_domain(name, held_out, **settings):
-        monkeypatch.setattr("dana.weighting.in_domain.pq.read_table", lambda path: held_out)
+        monkeypatch.setattr("dana.weighting.in_domain.read_table", lambda path: held_out)
         return write_weights_of(planted_run, tmp_path / name, **settings).manifest["in_domain"]
 
     scores = with_chance(read_table(planted_run[2] / "scores"), 0)

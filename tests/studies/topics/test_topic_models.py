@@ -13,7 +13,6 @@ from sklearn.decomposition import LatentDirichletAllocation
 
 from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.rng import derive_seed
-from dana.encoders.words import WordVectors
 from dana.studies.topics.etm import EmbeddedTopics, FittedEmbeddedTopics, elbo
 from dana.studies.topics.model import Bags, Topics, choose_vocabulary, fit_topics
 from dana.studies.topics.settings import TopicSettings
@@ -202,7 +201,12 @@ def test_given_vectors_are_kept_and_limit_the_vocabulary(tmp_path):
     bags, _, _ = known_topics()
     path = tmp_path / "vectors.txt"
     vectors = torch.randn(31, 6, generator=torch.Generator().manual_seed(0))
-    WordVectors(("unused", *(word.upper() for word in reversed(bags.words))), vectors).save(path)
+    words = ["unused", *(word.upper() for word in reversed(bags.words))]
+    lines = [f"{len(words)} {vectors.shape[1]}"]
+    for word, row in zip(words, vectors.tolist(), strict=True):
+        numbers = " ".join(f"{value:.9g}" for value in row)
+        lines.append(f"{word} {numbers}")
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     model = EmbeddedTopics(vectors=str(path), **SMALL | {"steps": 6})
     assert set(model.known_words) == {"unused", *bags.words}
     model = model.fit(bags, 3, seed=0)
