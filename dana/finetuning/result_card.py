@@ -7,6 +7,7 @@ from typing import Any
 from dana.core.artifacts import read_json
 from dana.models.folder import licence_line, model_name
 from dana.tasks.card import TaskCard
+from dana.tasks.kinds.multi_label import THRESHOLD, MultiLabel
 
 CHOICE = "choice.json"
 FORMS = {
@@ -172,6 +173,21 @@ def reason_words(choice: Mapping[str, Any], has_labels: bool = True) -> str:
     )
 
 
+def _with_threshold(code: str) -> str:
+    """Let code ask a pipeline of scikit-learn for probabilities of the labels, and take those from one half on.
+
+    ``OneVsRestClassifier.predict`` of scikit-learn has another threshold where each training text,
+    or none, has the first label.
+    """
+    lines = []
+    for line in code.splitlines():
+        if line.startswith("pipeline.predict("):
+            call = line.replace("predict", "predict_proba", 1)
+            line = f"{call} >= {THRESHOLD}  # a column for each of: labels in result.json"
+        lines.append(line)
+    return "\n".join(lines)
+
+
 def model_card(
     task: TaskCard,
     winner: Mapping[str, Any],
@@ -201,6 +217,8 @@ def model_card(
     if winner.get("base") and winner["base"] == winner["model"]:
         what += f" {UNADAPTED}"
     without_dana = OPENED_BY[winner["form"]]
+    if isinstance(task.label_kind, MultiLabel):
+        without_dana = _with_threshold(without_dana)
     if winner.get("windows"):
         without_dana = IN_WINDOWS
     elif is_in_parts:

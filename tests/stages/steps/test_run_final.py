@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import dana
 from dana.cli.main import main
 from dana.core.artifacts import read_json, read_manifest
 from dana.core.errors import ConfigError, DataError
@@ -463,6 +464,34 @@ def test_odd_texts_end_in_a_model_that_says_so(tmp_path, name):
     assert set(answers) <= set(SIGNS)
     text = (model / "README.md").read_text()
     assert ("no better than the same answer" in text) == (name == "one class")
+
+
+def test_the_readme_predicts_several_labels_as_dana_does(tmp_path, monkeypatch):
+    """Each text has the first label, for which ``predict`` of scikit-learn has another threshold."""
+    texts = [
+        (f"{SIGNS[label][at % 2]} {at}", ["all", label])
+        for at in range(12)
+        for label in ("fruit", "metal", "metal")
+    ]
+    lines = [
+        {"id": str(at), "text": text, "label": labels, "fold": at // 3 % 2}
+        for at, (text, labels) in enumerate(texts)
+    ]
+    write_split(tmp_path, "texts", lines)
+    names = ["all", "fruit", "metal"]
+    several = {"kind": "multi_label", "labels": names, "metric": "macro_f1"}
+    card = write_task(tmp_path, data={"file": "texts"}, folds="fold", splits={}, **several)
+    model = end_in_a_model(card, tmp_path)
+    _, _, code = (model / "README.md").read_text().partition("Without dana:")
+    code = code.split("```")[1].removeprefix("python\n")
+    *lines_before, last = code.strip().splitlines()
+    monkeypatch.chdir(model)
+    values = {}
+    exec("\n".join([*lines_before, f"answer = {last}"]), values)
+    table = dana.load(model).predict(["a text", "another text"])
+    expected = [[names[at] for at in np.flatnonzero(row)] for row in values["answer"]]
+    assert [[*row] for row in table["label"]] == expected
+    assert all("all" in row for row in expected)
 
 
 def test_the_model_at_the_end_weighs_classes_as_it_was_tested(tmp_path):
