@@ -73,14 +73,13 @@ def _task_summary(analysis: Analysis, task: str) -> dict[str, Any]:
 
 def _probe_score(probe: ProbeResult) -> dict[str, Any]:
     """Summarise the score of a linear model on the vectors of an arm."""
-    estimate = probe.estimate
     return {
         "task": probe.task,
         "arm": probe.arm,
         "labels": probe.labels,
         "metric": probe.metric,
-        "mean": estimate.mean,
-        "interval": _ends(*estimate.interval),
+        "mean": probe.estimate.mean,
+        "interval": _ends(*probe.interval),
     }
 
 

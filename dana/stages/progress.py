@@ -33,7 +33,8 @@ def _part_of(step: Step) -> str:
     kind, *parts = step.name.split("/")
     if FINAL in step.repetition:  # of the model at the end
         return ""
-    index = int(step.repetition[0]) if step.repetition else 0
+    # A study may name its steps otherwise, as dana's own does: texts/NAME.
+    index = next((int(part) for part in step.repetition if part.isdigit()), 0)
     if kind == "baselines" or (kind == "probe" and parts[1] == "base"):
         return FIRST
     if kind == "weigh" and not index:

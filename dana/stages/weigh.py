@@ -691,5 +691,6 @@ def _selected_table(by_source: Mapping[str, Mapping[str, float]]) -> str:
             }
         )
     others = len(sources) - MOST_SOURCES
-    note = f"\nand {others:,} other sources" if others > 0 else ""
+    noun = "source" if others == 1 else "sources"
+    note = f"\nand {others:,} other {noun}" if others > 0 else ""
     return tabulate(rows) + note

@@ -283,6 +283,17 @@ def test_the_interval_of_a_perfect_score_is_that_of_so_many_texts(tmp_path):
     assert (low, high) == (pytest.approx(0.025 ** (1 / TEXTS)), 1)
 
 
+def test_a_program_reads_the_interval_of_a_probe_that_the_page_shows(tmp_path, capsys):
+    analysis = write_run(tmp_path, base=0.5, dana=1.0)
+    assert main(["report", str(tmp_path), "--json"]) == 0
+    intervals = {
+        row["arm"]: row["interval"] for row in json.loads(capsys.readouterr().out)["probe"]
+    }
+    shown = {probe.arm: list(probe.interval) for probe in analysis.run.probes}
+    assert intervals == shown
+    assert intervals["dana"] == [pytest.approx(0.025 ** (1 / TEXTS)), 1]
+
+
 def test_the_model_at_the_end_and_why_are_on_the_first_screen(tmp_path):
     run = tmp_path / "tickets"
     write_run(run, base=0.5, dana=0.7)

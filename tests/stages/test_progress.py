@@ -53,6 +53,12 @@ def test_a_task_or_an_arm_may_have_a_number_as_name(tmp_path):
     }
 
 
+def test_steps_that_a_study_names_in_its_way_are_of_no_part(tmp_path):
+    names = ("texts/law", "rank/law/x", "weigh/dana")
+    run = Run(tmp_path, tuple(Step(name, "m:f", {}) for name in names))
+    assert Progress(run).left == {SELECTED: {"weigh/dana"}}
+
+
 def test_what_an_earlier_run_reached_is_not_ahead(run):
     for name in NAMES[:3]:
         run.write_record(name, "elsewhere", 1.0)

@@ -26,7 +26,7 @@ from dana.core.errors import ArtifactError, ConfigError, Contradiction, DataErro
 from dana.core.schemas import HELD_OUT_TARGET, iterate_documents, read_table
 from dana.stages.arms import parse_arms
 from dana.stages.texts import pool_stage
-from dana.stages.weigh import CURVE, first_look, weigh_stage, weights_text
+from dana.stages.weigh import CURVE, MOST_SOURCES, first_look, weigh_stage, weights_text
 from dana.train.settings import AdaptSettings
 from dana.weighting.in_domain import (
     Estimate,
@@ -88,6 +88,15 @@ def test_a_first_look_shows_passages_of_the_whole_selection_and_not_of_its_first
     shares = [float(line.split()[-1].rstrip("%")) for line in look.splitlines()[2:4]]
     assert sum(shares) == pytest.approx(100, abs=0.2)
     assert "like held-out target text" in look
+
+
+@pytest.mark.parametrize(("count", "note"), [(1, "1 other source"), (2, "2 other sources")])
+def test_sources_that_are_not_shown_are_counted(topics, tmp_path, count, note):
+    artifact = write_weights_of(topics, tmp_path / "w", beta=0.2)
+    [sums, *_] = artifact.manifest["counts"]["by_source"].values()
+    sources = {f"source {number}": sums for number in range(MOST_SOURCES + count)}
+    artifact.manifest["counts"]["by_source"] = sources
+    assert f"and {note}" in first_look(artifact).splitlines()
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -108,7 +108,9 @@ class Run:
         """
         place = Path(output).absolute()
         root = self.folder.absolute()
-        is_inside = bool(output) and place.is_relative_to(root) and place.exists()
+        # Not by Path.exists, which refuses the words of a step as too long for a name.
+        is_there = bool(output) and os.path.exists(place)  # noqa: PTH110
+        is_inside = is_there and place.is_relative_to(root)
         record = {
             "fingerprint": self.fingerprints[name],
             "made": f"{INSIDE}{place.relative_to(root)}" if is_inside else output,

@@ -253,6 +253,14 @@ def test_a_step_whose_outcome_is_gone_or_whose_stage_is_another_is_not_done(tmp_
     assert run.states() == {"a": "changed"}
 
 
+def test_words_that_a_step_returns_are_recorded_in_the_folder_of_the_run_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = Run(Path(), (Step("look", "m:f", {}),))
+    words = "all questions are decided; " * 20
+    run.write_record("look", words, 1.0)
+    assert run.output("look") == words
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("content", ["", '{"fing', "[]", '{"made": 3}', '{"made": "x"}'])
 def test_a_damaged_record_is_written_again_and_its_step_reused(content, tmp_path, heard):
