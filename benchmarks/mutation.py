@@ -30,7 +30,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 TARGETS = ["dana/train", "dana/weighting"]
-TARGETS += ["dana/scoring/ranking/separation.py", "dana/core/artifacts.py", "dana/selectors"]
+TARGETS += ["dana/scoring/ranking", "dana/core/artifacts.py", "dana/selectors"]
 COPIES = ["dana", "tests", "recipes", "tasks", "accelerate_configs", "docs", "benchmarks"]
 COPIES += ["pyproject.toml", "README.md", "CONTRIBUTING.md"]
 EXCLUDED = ["BitOr", "NoOp", "Variable"]  # see above; changes nothing; needs a variable's name

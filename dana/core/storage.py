@@ -205,9 +205,14 @@ class RemoteFile:
 
     @property
     def _path(self) -> PurePosixPath:
-        """The URL as a path, without the query that a web server takes."""
+        """The URL as a path, without the query that a web server takes.
+
+        Where the path has no extension, the query may end in the name of the file: ``get?file=a.csv``.
+        """
         if self.url.startswith(("http://", "https://")):
-            return PurePosixPath(urlsplit(self.url).path)
+            path = PurePosixPath(urlsplit(self.url).path)
+            if path.suffix:
+                return path
         return PurePosixPath(self.url)
 
     @property

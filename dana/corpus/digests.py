@@ -5,9 +5,9 @@ Both are recognised by digests, which SQLite keeps in memory and then in a tempo
 
 import sqlite3
 from dataclasses import replace
-from errno import ENOSPC
 from functools import lru_cache
 
+from dana.core.errors import ArtifactError
 from dana.core.files import text_digest
 from dana.core.schemas import Document
 
@@ -41,7 +41,7 @@ class DigestStore:
         """Add a digest, unless the store holds it: then return its value. Return None if it is new.
 
         Raises:
-            OSError: If the disk is full.
+            ArtifactError: If the disk of temporary files is full.
         """
         try:
             insert = "INSERT OR IGNORE INTO seen VALUES (?, ?)"
@@ -50,7 +50,11 @@ class DigestStore:
             select = "SELECT value FROM seen WHERE digest = ?"
             return bytes(self._database.execute(select, (digest,)).fetchone()[0])
         except sqlite3.OperationalError as error:
-            raise OSError(ENOSPC, str(error)) from error
+            raise ArtifactError(
+                f"the digests of documents cannot be kept in a temporary file ({error}); free some "
+                "space in the folder of temporary files, or set TMPDIR to another folder, and run "
+                "the same command again"
+            ) from error
 
     def remove(self, digest: bytes) -> None:
         """Remove a digest that the store holds."""

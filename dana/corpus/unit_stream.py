@@ -297,6 +297,8 @@ class _Lowest:
     def add(self, batch: Units, ranks: np.ndarray) -> None:
         """Add a batch, and leave out what is too high when twice as many as needed are held."""
         rows = np.flatnonzero(ranks < self._bound)
+        if not rows.size:  # as of most batches: nothing of them is held
+            return
         self._units.append(_without_documents(batch, rows))
         self._ranks.append(ranks[rows])
         self._count += rows.size

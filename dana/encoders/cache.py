@@ -49,6 +49,7 @@ CREATE TABLE IF NOT EXISTS vectors \
 """
 KEYS_AT_ONCE = 500  # of a query
 PATIENCE = 60.0  # seconds to wait for a process that is writing a file
+MAKING = threading.Lock()  # of folders: threads of a process write under one temporary name
 
 
 @dataclass(frozen=True)
@@ -244,8 +245,9 @@ class VectorFolder:
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            if not (self.folder / META).exists():
-                write_json(self.folder / META, self._meta)
+            with MAKING:
+                if not (self.folder / META).exists():
+                    write_json(self.folder / META, self._meta)
         except OSError as error:
             raise self._write_error(error.strerror or str(error)) from error
 

@@ -136,7 +136,7 @@ def _order(documents: Any) -> list[Document]:
 def _write(
     folder: Path, table: pa.Table, content: dict[str, Any], chance: float, index: int
 ) -> None:
-    """Write losses in the form of :func:`dana.finetuning.results.write_results`, and log their means."""
+    """Write losses in the form of :func:`dana.finetuning.results.write_result`, and log their means."""
     rows = table.to_pandas()
     means = rows[["label", "prediction", "characters"]].sum()
     loss = means["prediction"] / means["label"]

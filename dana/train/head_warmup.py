@@ -109,7 +109,7 @@ class WarmupFile:
         tensors = {}
         for index, parameter in enumerate(_parameters(optimizer)):
             tensors[f"{PARAMETER}.{index}"] = parameter.detach().contiguous()
-            for key, value in kept[index].items():
+            for key, value in kept.get(index, {}).items():  # none before a first gradient
                 tensors[f"{key}.{index}"] = value.contiguous()
         header = {"fingerprint": fingerprint(self.depends_on), "progress": asdict(progress)}
         with explain_write_errors(self.path):

@@ -5,7 +5,7 @@ import pytest
 
 from dana.core.rng import unit_keys
 from dana.core.schemas import Document
-from dana.corpus.unit_stream import Units, draw, split_documents
+from dana.corpus.unit_stream import Units, _Lowest, draw, split_documents
 
 
 def _lines(text):
@@ -74,6 +74,18 @@ def test_a_small_pool_gives_smaller_samples_and_nothing_twice():
     assert _sizes(5, [10, 10]) == [8, 7]
     assert _sizes(5, [1000, 3, 100, 0]) == [6, 3, 6, 0]
     assert _sizes(5, [12, 3]) == [12, 3]
+
+
+def test_batches_without_a_lowest_rank_are_not_held():
+    batch = Units.of_texts([f"unit {row}" for row in range(100)])
+    lowest = _Lowest(50)
+    lowest.add(batch, np.linspace(0, 0.5, 100))
+    lowest.add(batch, np.linspace(0, 0.5, 100))
+    held = len(lowest._units)
+    for _ in range(10):
+        lowest.add(batch, np.full(100, 0.9))
+    assert len(lowest._units) == held
+    assert lowest.cut()[1].max() < 0.25
 
 
 def test_every_unit_is_equally_likely():

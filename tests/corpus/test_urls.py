@@ -261,6 +261,11 @@ def test_the_query_of_a_web_address_is_no_part_of_a_file_s_name():
     assert format_of(RemoteFile("s3://pool/a#1?.jsonl", 1, "")) == ".jsonl"
 
 
+def test_a_web_address_may_name_its_file_at_the_end_of_the_query():
+    assert format_of(RemoteFile("https://host/get?id=4&file=a.csv.gz", 1, "")) == ".csv"
+    assert format_of(RemoteFile("https://host/get?file=a.parquet", 1, "")) == ".parquet"
+
+
 def test_a_file_system_without_checksums_is_read_once_for_a_digest(memory):
     memory.pipe_file("/a.txt", b"some text")
     assert list_url("memory://a.txt").files[0].mark.startswith("created ")

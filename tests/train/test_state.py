@@ -25,7 +25,7 @@ from dana.models.heads import SelectedLogits
 from dana.models.language_model import check_length, dropouts, new_encoder
 from dana.train.examples import build_examples
 from dana.train.execution import make_accelerator
-from dana.train.head_warmup import HeadCheck, WarmupFile, warm_up_head
+from dana.train.head_warmup import HeadCheck, WarmupFile, WarmupProgress, warm_up_head
 from dana.train.layout import BatchLayout
 from dana.train.objectives.masked import MaskedTokens
 from dana.train.objectives.next_sentence import NextSentence
@@ -253,6 +253,23 @@ def test_a_stopped_warm_up_goes_on_to_the_same_head(
     file.path.write_bytes(b"cut off")
     warm_up(replace(warmup, steps=1), check=rest_check, file=file)
     assert "cannot be read, and is begun anew" in heard.text
+
+
+def test_a_parameter_without_a_gradient_is_kept_and_restored(tmp_path):
+    learnt, idle = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
+    optimizer = torch.optim.AdamW([learnt, idle])
+    learnt.grad = torch.ones(3)
+    optimizer.step()
+    file = WarmupFile(tmp_path / "head", {"seed": 0})
+    file.write(optimizer, WarmupProgress([2.0]))
+    others = [torch.nn.Parameter(torch.zeros(3)) for _ in range(2)]
+    other = torch.optim.AdamW(others)
+    assert file.restore(other) == WarmupProgress([2.0])
+    assert torch.equal(others[0], learnt)
+    assert torch.equal(others[1], idle)
+    others[1].grad = torch.ones(3)
+    other.step()
+    assert not torch.equal(others[1], idle)
 
 
 def test_without_a_held_out_token_to_predict_all_steps_are_taken(warm_up, weighted_examples):
