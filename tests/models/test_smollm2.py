@@ -1,6 +1,5 @@
 """SmolLM2 from its package: what is missing, cut or another file is named; the real one is opened and answers."""
 
-import multiprocessing
 import time
 from hashlib import sha256
 from importlib.machinery import ModuleSpec
@@ -66,30 +65,19 @@ def test_it_is_converted_once(package, tmp_path, monkeypatch, heard):
     )
 
 
-def _open(queue):
-    queue.put(smollm2.smollm2_folder())
-
-
-def test_two_processes_at_once_convert_it_once(package, monkeypatch):
-    context = multiprocessing.get_context("fork")
-    counts = context.Value("i", 0)
-
+def test_two_processes_at_once_convert_it_once(
+    package, monkeypatch, shared_count, of_two_processes
+):
     def convert(file, draft):
-        counts.value += 1
+        shared_count.value += 1
         time.sleep(0.5)
         (draft / "config.json").write_text("{}")
 
     monkeypatch.setattr(smollm2, "SHA256", sha256(b"GGUF").hexdigest())
     monkeypatch.setattr(smollm2, "_convert", convert)
-    queue = context.Queue()
-    processes = [context.Process(target=_open, args=(queue,)) for _ in range(2)]
-    for process in processes:
-        process.start()
-    folders = {queue.get(timeout=60) for _ in processes}
-    for process in processes:
-        process.join()
-    assert len(folders) == 1
-    assert counts.value == 1
+    first, second = of_two_processes(smollm2.smollm2_folder)
+    assert first == second
+    assert shared_count.value == 1
 
 
 @pytest.mark.slow
