@@ -98,10 +98,7 @@ class LoadedModel:
             fields = {str(name): value for name, value in row.items()}
             columns = self.model.columns
             for name in columns.names:
-                value = field_at(fields, name)
-                if value is None:
-                    raise ValueError(f"{name!r} is null, not text")
-                if value is MISSING:
+                if field_at(fields, name) is MISSING:  # what is null, NewText says
                     raise ValueError(f"no {name!r}; found {', '.join(fields) or 'nothing'}")
             return fields, columns
         if not self.model.reads_pairs:

@@ -86,7 +86,7 @@ def class_names(path: File) -> dict[str, list[str]]:
             schema = pq.read_schema(pyarrow_source(path))
         elif path.suffix.lower() == ".arrow":
             with path.open("rb") as stream:
-                schema = _arrow_schema(stream)
+                schema = _open_arrow(stream).schema
         else:
             return {}
         features = json.loads((schema.metadata or {}).get(FEATURES, b"{}"))["info"]["features"]
@@ -100,29 +100,27 @@ def class_names(path: File) -> dict[str, list[str]]:
         return {}
 
 
-def _arrow_schema(stream: Any) -> Any:
-    """Read the schema of an Arrow file, of its form for streams or for random access."""
+def _open_arrow(stream: Any) -> Any:
+    """Open an Arrow file, of its form for streams or for random access."""
     import pyarrow as pa
 
-    is_file = stream.read(6) == b"ARROW1"
+    is_for_random_access = stream.read(6) == b"ARROW1"
     stream.seek(0)
-    return pa.ipc.open_file(stream).schema if is_file else pa.ipc.open_stream(stream).schema
+    if is_for_random_access:
+        return pa.ipc.open_file(stream)
+    return pa.ipc.open_stream(stream)
 
 
 def _arrow_batches(stream: Any) -> Iterator[Any]:
-    """Stream the batches of an Arrow file, of its form for streams or for random access."""
+    """Stream the batches of an Arrow file."""
     import pyarrow as pa
 
-    is_file = stream.read(6) == b"ARROW1"
-    stream.seek(0)
-    if is_file:
-        file = pa.ipc.open_file(stream)
-        _check_names(file.schema.names)
-        yield from (file.get_batch(number) for number in range(file.num_record_batches))
+    reader = _open_arrow(stream)
+    _check_names(reader.schema.names)
+    if isinstance(reader, pa.RecordBatchFileReader):
+        yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
     else:
-        batches = pa.ipc.open_stream(stream)
-        _check_names(batches.schema.names)
-        yield from batches
+        yield from reader
 
 
 def _check_names(names: list[str]) -> None:

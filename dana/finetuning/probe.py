@@ -30,9 +30,8 @@ MOST_STEPS = 500  # of L-BFGS
 # Smaller probabilities count as this one in a loss: that of a class without a fitted text is 0.
 LEAST_PROBABILITY = 1e-9
 LEAST_DEVIATION = 1e-12  # of a column that is scaled; MiniLM has two columns of about 1e-33
-WITH_AND_WITHOUT = SingleLabel.from_count(
-    2
-)  # classes of one of several labels: 0 without, 1 with it
+# Classes of one of several labels: 0 without, 1 with it.
+WITH_AND_WITHOUT = SingleLabel.from_count(2)
 # Why a task with labels of words has no probe; a message says it after the task's name.
 NO_PROBE = "each word has a label, and a probe sees one vector a text"
 

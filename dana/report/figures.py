@@ -71,17 +71,10 @@ def score_histogram(frame: pd.DataFrame) -> Figure:
 
     def paint(axes: "Axes") -> None:
         edges = np.append(frame["from"], frame["to"].iloc[-1])
-        for name, style in zip(names, ("-", "-"), strict=False):
+        for name in names:
             values = frame[name].to_numpy()
             axes.stairs(values, edges, fill=True, color=COLOURS[name], alpha=0.22)
-            axes.stairs(
-                values,
-                edges,
-                color=COLOURS[name],
-                linewidth=1.8,
-                linestyle=style,
-                label=TEXTS[name],
-            )
+            axes.stairs(values, edges, color=COLOURS[name], linewidth=1.8, label=TEXTS[name])
         axes.set(xlabel="anomaly score (left: like the task)", ylabel="share of units")
         axes.yaxis.set_major_formatter(_percent())
         axes.set_xlim(edges[0], edges[-1])
