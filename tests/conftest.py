@@ -2,7 +2,10 @@
 
 import logging
 import os
+import shutil
+import threading
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 
 # Before torch is imported: bits depend on the number of threads, and tests compare this process
@@ -31,6 +34,30 @@ def loaded_before():
     """Leave what earlier files loaded out of each collection of garbage; a step of a run collects after its work."""
     with loaded_set_aside():
         yield
+
+
+@pytest.fixture
+def made_and_removed():
+    """Make a folder with folders inside and remove it, again and again, for as long as a block runs."""
+
+    @contextmanager
+    def at_work(folder: Path):
+        is_over = threading.Event()
+
+        def make_and_remove():
+            while not is_over.is_set():
+                (folder / "new" / "inner").mkdir(parents=True)
+                shutil.rmtree(folder)
+
+        thread = threading.Thread(target=make_and_remove)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+
+    return at_work
 
 
 @pytest.fixture(scope="session")

@@ -3,12 +3,14 @@
 import argparse
 import ast
 import gzip
+import io
 import json
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Collection
+from contextlib import redirect_stderr
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -218,4 +220,8 @@ def run_commands(lines: str) -> None:
             words += ["--set", *RUN, *FINETUNED]
         if words[2] == "compare":
             words += ["--others", "100"]
-        assert main(words[1:]) == 0, line
+        # What it says stands in the failure, where a long output is cut.
+        said = io.StringIO()
+        with redirect_stderr(said):
+            code = main(words[1:])
+        assert code == 0, f"{line}\n{said.getvalue()[-1000:]}"

@@ -23,6 +23,7 @@ from dana.cli.flags import (
 )
 from dana.cli.settings import next_command, settings_folder, settings_from
 from dana.core.errors import CheckWarning, ConfigError
+from dana.core.files import paths_below
 from dana.core.logging import is_main_process
 from dana.core.text_table import tabulate
 
@@ -431,7 +432,7 @@ def _evaluate(
 
     table = run_evaluate(checkpoints, settings, remake)
     print(leaderboard(table))
-    for file in sorted(Path(settings.out).glob("baselines/*/*/metrics.json")):
+    for file in paths_below(Path(settings.out), "baselines/*/*/metrics.json"):
         baseline = read_json(file)
         score = f"{baseline['metric']} {baseline['mean']:.4f}"
         print(f"baseline {file.parent.name} on {baseline['task']}: {score}")

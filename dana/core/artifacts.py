@@ -20,6 +20,7 @@ from dana.core.errors import ArtifactError, Contradiction, nearest_path
 from dana.core.files import (
     folder_lock,
     make_parent,
+    paths_below,
     settle_remake,
     sync,
     sync_folder,
@@ -148,13 +149,13 @@ def run_manifests(run: Path) -> list[Path]:
 
     A run inside it has ``steps`` of its own.
     """
-    inner_runs = [steps.parent for steps in run.glob("*/**/steps")]
+    inner_runs = [steps.parent for steps in paths_below(run, "*/**/steps")]
     manifests = []
-    for file in run.rglob(MANIFEST):
+    for file in paths_below(run, f"**/{MANIFEST}"):
         is_inner = any(map(file.is_relative_to, inner_runs))
         if is_finished(file.relative_to(run)) and not is_inner:
             manifests.append(file)
-    return sorted(manifests)
+    return manifests
 
 
 def open_artifact(path: Path, kind: str, hint: str = "") -> Artifact:

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from glob import escape
+from glob import escape, glob
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,20 @@ def check_sha256(file: Path, sha256: str, remedy: str = "") -> None:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     if digest != sha256:
         raise ArtifactError(f"{file}: expected sha256 {sha256}, got {digest}{remedy}")
+
+
+def paths_below(folder: Path, pattern: str) -> list[Path]:
+    """List the files and folders below a folder whose relative paths fit a pattern, in order.
+
+    Unlike ``Path.glob``, it passes over hidden ones and what is in hidden folders, such as folders
+    that are being written. A folder that another process renames or removes meanwhile is no error.
+
+    Args:
+        folder: Where the paths begin; none is found in one that is missing.
+        pattern: With ``*`` and ``**``, for example ``finetune/**/metrics.json``.
+    """
+    names = glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207
+    return sorted(folder / name for name in names)
 
 
 def sync(path: Path) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dana.core.errors import ArtifactError
+from dana.core.files import paths_below
 from dana.core.statistics import TwoLevel, two_level
 from dana.report.arm_results import PREDICTIONS
 from dana.report.files import read_columns, read_object, reading
@@ -104,7 +105,7 @@ def read_probes(path: Path) -> tuple[ProbeResult, ...]:
         ArtifactError: If a file is damaged.
     """
     arms: dict[tuple[str, str], dict[int, Path]] = {}
-    for file in sorted(path.glob("probe/*/*/*/probe.json")):
+    for file in paths_below(path, "probe/*/*/*/probe.json"):
         task, arm, index = file.parts[-4:-1]
         if re.fullmatch(r"\d+", index):
             arms.setdefault((task, arm), {})[int(index)] = file
@@ -235,7 +236,7 @@ def read_neighbours(path: Path) -> dict[str, list[dict[str, Any]]]:
     """
     found: dict[str, list[dict[str, Any]]] = {}
     first_task = ""
-    for file in sorted(path.glob(f"probe/*/*/0/{NEIGHBOURS_FILE}")):
+    for file in paths_below(path, f"probe/*/*/0/{NEIGHBOURS_FILE}"):
         task, arm = file.parts[-4:-2]
         first_task = first_task or task
         if task == first_task:
@@ -251,7 +252,7 @@ def read_retrieval(path: Path) -> list[dict[str, Any]]:
         ArtifactError: If a file is damaged.
     """
     rows = []
-    for file in sorted(path.glob("retrieval/*/retrieval.json")):
+    for file in paths_below(path, "retrieval/*/retrieval.json"):
         with reading(file):
             for text, scores in read_object(file)["texts"].items():
                 if scores is not None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from dana.core.artifacts import MANIFEST, read_manifest, run_manifests
 from dana.core.config import RECIPE
 from dana.core.errors import ArtifactError, DanaError, NothingToReport, nearest_path
+from dana.core.files import paths_below
 from dana.core.schemas import HELD_OUT_TARGET, NESTED, SCORES, WEIGHTS, part_files, read_table
 from dana.report.arm_results import (
     ArmResult,
@@ -218,7 +219,7 @@ def read_outcomes(path: Path) -> RunFrames:
     # That of the last arm: it may lack folds that earlier arms of a stopped run have.
     result_of_task = {result.task: result for result in results}
     baselines = []
-    for file in sorted(path.glob("baselines/*/*/metrics.json")):
+    for file in paths_below(path, "baselines/*/*/metrics.json"):
         baseline = read_baseline(file)
         if baseline.task in result_of_task:
             baseline = baseline.on_folds_of(result_of_task[baseline.task])
@@ -237,7 +238,7 @@ def read_final(path: Path) -> dict[str, Any]:
     """
     final: dict[str, Any] = {}
     most = 0
-    for file in sorted(path.glob("final/*/choice.json")):
+    for file in paths_below(path, "final/*/choice.json"):
         with reading(file):
             choice = read_object(file)
             count = len(choice["candidates"])
@@ -266,7 +267,7 @@ def read_texts(path: Path) -> dict[str, str]:
 def _wall_seconds(path: Path) -> float:
     """Add up the time in which at least one step was at work."""
     spans = []
-    for file in path.glob("steps/**/*.json"):
+    for file in paths_below(path, "steps/**/*.json"):
         record = read_object(file)
         if "ended" not in record:
             continue
@@ -410,7 +411,7 @@ def _arm_folders(path: Path) -> list[Path]:
     def by_selection(arm: Path) -> tuple[bool, bool, str]:
         return arm.name != "dana", is_control(arm.name), arm.name
 
-    return [path, *sorted(path.glob("arms/*"), key=by_selection)]
+    return [path, *sorted(paths_below(path, "arms/*"), key=by_selection)]
 
 
 def weight_folders(path: Path) -> dict[str, Path]:
@@ -501,7 +502,7 @@ def read_evaluations(path: Path) -> pd.DataFrame | None:
     differ. All losses are then per character, and the column ``unit`` says so.
     """
     folders = {ADAPTED: path / "adapted"}
-    for folder in sorted(path.glob("arms/*/adapted")):
+    for folder in paths_below(path, "arms/*/adapted"):
         folders[folder.parent.name] = folder
     rows: list[dict[str, Any]] = []
     for arm, folder in folders.items():
@@ -562,10 +563,8 @@ def read_arm_results(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[Arm
     """
     results: dict[tuple[str, str], tuple[Path, ArmResult]] = {}
     lineages = lineages_by_weights(stages.values())
-    for file in sorted(path.glob("finetune/**/metrics.json")):
+    for file in paths_below(path, "finetune/**/metrics.json"):
         folders = file.parent.relative_to(path / "finetune").parts
-        if any(folder.startswith(".") for folder in folders):  # still being written
-            continue
         result = read_arm_result(file, folders[-1] if folders else ADAPTED, lineages)
         key = (result.task, result.arm)
         if key in results:

@@ -14,6 +14,7 @@ from dana.core.artifacts import make
 from dana.core.files import (
     file_digest,
     folder_lock,
+    paths_below,
     temp_dir,
     temp_file,
     to_json_lines,
@@ -106,3 +107,24 @@ def test_gzip_lines_have_the_same_bytes_under_any_name(tmp_path):
     assert a.read_bytes() == b.read_bytes()
     assert a.read_bytes()[4:8] == bytes(4), "no time"
     assert gzip.decompress(a.read_bytes()).decode() == to_json_lines(ROWS)
+
+
+def test_paths_are_those_that_fit_in_order_without_what_is_being_written(tmp_path):
+    for name in ("b/c/x.json", "b/x.json", "a/x.json", "x.json", ".b.tmp-host-1/new/x.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "b" / ".x.json.tmp-host-1").touch()
+    every = [tmp_path / name for name in ("a/x.json", "b/c/x.json", "b/x.json", "x.json")]
+    assert paths_below(tmp_path, "**/x.json") == every
+    assert paths_below(tmp_path, "*/x.json") == [tmp_path / "a/x.json", tmp_path / "b/x.json"]
+    assert paths_below(tmp_path, "*/**/c") == [tmp_path / "b/c"]
+    assert paths_below(tmp_path / "b", "*") == [tmp_path / "b/c", tmp_path / "b/x.json"]
+    assert paths_below(tmp_path / "missing", "**/x.json") == []
+
+
+def test_a_folder_that_is_removed_while_paths_are_listed_is_no_error(tmp_path, made_and_removed):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "x.json").touch()
+    with made_and_removed(tmp_path / "written"):
+        for _ in range(1000):
+            assert paths_below(tmp_path, "**/x.json") == [tmp_path / "kept" / "x.json"]

@@ -15,7 +15,7 @@ from dana.report.files import recorded_seconds
 from dana.report.headline import highlights
 from dana.report.page import Finding
 from dana.report.provenance import cost_finding, setting_table, step_table
-from dana.report.run import RunFrames, arm_order, find_stale, read_run
+from dana.report.run import RunFrames, arm_order, find_stale, read_outcomes, read_run
 from dana.report.sections import build_report
 from tests.report.conftest import (
     choice_notes,
@@ -55,6 +55,14 @@ def test_missing_parts_are_none_and_hidden_folders_are_skipped(tmp_path):
         ("pool", 8),
         ("random", 8),
     ]
+
+
+def test_a_run_is_read_while_other_processes_write_into_it(tmp_path, made_and_removed):
+    write_results(tmp_path)
+    stages = read_outcomes(tmp_path).stages
+    with made_and_removed(tmp_path / "finetune" / "toy" / ".dana.tmp-1"):
+        for _ in range(50):
+            assert read_outcomes(tmp_path).stages == stages
 
 
 def test_the_only_arm_of_a_run_is_called_adapted_and_unknown_ones_come_last_by_name(tmp_path):
