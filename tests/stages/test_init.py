@@ -106,6 +106,21 @@ def test_the_folder_holds_card_texts_and_recipe_with_what_was_found(home, capfd)
     assert [path.name for path in home.iterdir() if path.name.startswith(".")] == []
 
 
+def test_texts_that_the_model_cannot_read_are_said(home, capfd):
+    """The Russian for a printer that has stopped; the base has read English."""
+    broken = "Принтер на втором этаже перестал работать, заявка номер"
+    texts = [f"{broken} {number}." for number in range(80)]
+    pd.DataFrame({"body": texts, "kind": ["a", "b"] * 40}).to_csv("russian.csv", index=False)
+    assert main(["init", "russian.csv", "--pool", "pool", "--model", "dana-mini"]) == 0
+    words = "of the letters of your texts as unknown or one by one"
+    assert f"dana-mini reads 100% {words}" in capfd.readouterr().err
+    assert words in (home / "russian" / "recipe.yaml").read_text(encoding="utf-8")
+    english = [f"The printer on floor {number} does not print the letters." for number in range(80)]
+    pd.DataFrame({"body": english, "kind": ["a", "b"] * 40}).to_csv("english.csv", index=False)
+    assert main(["init", "english.csv", "--pool", "pool", "--model", "dana-mini"]) == 0
+    assert words not in capfd.readouterr().err
+
+
 def test_a_pool_of_the_labelled_texts_alone_is_refused(home, capfd):
     rows = [json.dumps({"text": text}) + "\n" for text in TEXTS]
     (home / "same.jsonl").write_text("".join(rows))
