@@ -12,6 +12,7 @@ FOLDER = Path(__file__).parent
 # each file.
 SMALL = {
     "choice": ["--tables", "20"],
+    "class_weights": ["--tasks", "sst2", "--natural", "--draws", "1"],
     "clusters": ["20000"],
     "consistency": ["runs/evidence", "--tasks", "acl_arc", "--sizes", "50"],
     "detectors": ["--quick"],
