@@ -41,7 +41,7 @@ EVALUATION_TOKENS = 1_000  # nothing rests on the loss of a candidate
 HEADLESS = "position"  # an objective that needs no head of the base
 
 
-def before_pilot(settings: AdaptSettings) -> AdaptSettings:
+def settings_before_pilot(settings: AdaptSettings) -> AdaptSettings:
     """Return the settings to use before a pilot has chosen the objective: in place of ``auto`` one without a head."""
     return replace(settings, objective=HEADLESS) if settings.is_auto else settings
 

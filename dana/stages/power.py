@@ -24,7 +24,7 @@ def describe_power(
     task: TaskCard,
     data: str | None,
     count: int,
-    quick: int | None,
+    quick_count: int | None,
     is_folded: bool,
     is_probed: bool,
     max_train: int | None = None,
@@ -35,7 +35,7 @@ def describe_power(
         task: The task.
         data: Folder of its data.
         count: Number of adaptations, or folds, of the whole run.
-        quick: Number of them in a run that ends after the probe; None for a whole run.
+        quick_count: Number of them in a run that ends after the probe; None for a whole run.
         is_folded: Whether each adaptation tests a fold of its own.
         is_probed: Whether the run probes texts.
         max_train: Number of training texts; None for all.
@@ -44,20 +44,19 @@ def describe_power(
         DataError: If the data is missing or does not fit the card.
     """
     kind = task.label_kind
-    units = count if quick is None else quick
+    units = count if quick_count is None else quick_count
     splits = [read_splits(task, data, fold) for fold in (range(count) if is_folded else [None])]
     labels = [[example.label for example in split["test"]] for split in splits]
     counted = labels[:units] if is_folded else labels
     tested = [label for part in counted for label in part]
     what = f"{len(task.labels)} labels" if task.labels else task.metric
+    train = len(subset(splits[0]["train"], max_train))
     if is_folded:
-        train = len(subset(splits[0]["train"], max_train))
         lines = [
             f"{task.name}: {len(tested):,} texts are tested, in {units} of {count} folds, each by "
             f"models of about {train:,} others; {what}"
         ]
     else:
-        train = len(subset(splits[0]["train"], max_train))
         lines = [f"{task.name}: {train:,} texts to train on, {len(tested):,} to test on; {what}"]
     if not task.labels:
         return lines
@@ -67,7 +66,7 @@ def describe_power(
     if has_probe:
         by_probe = ratio * smallest_difference(len(tested), folds, units, probe=True)
         lines.append(describe_difference(by_probe, task.metric, "the probe"))
-    if quick is None or not has_probe:
+    if quick_count is None or not has_probe:
         by_tuning = ratio * smallest_difference(len(tested), folds, units, QUESTIONS)
         lines.append(describe_difference(by_tuning, task.metric, "fine-tuning"))
     else:

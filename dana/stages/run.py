@@ -47,7 +47,7 @@ from dana.stages.finetune_steps import (
 )
 from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
-from dana.stages.pilot import before_pilot, choice_text
+from dana.stages.pilot import choice_text, settings_before_pilot
 from dana.stages.pilot_steps import PILOT, pilot_name, pilot_steps, training_texts
 from dana.stages.plan import left_out_text, summary_text
 from dana.stages.power import describe_power
@@ -81,15 +81,72 @@ from dana.weighting.settings import WeighSettings, parse_balance
 
 log = get_logger(__name__)
 
-# Settings used by the steps that read text and that warm up a head; other settings can change
-# without a rerun.
+# The settings that decide which text is read. Others can change without reading it again.
 TEXT_SETTINGS = ("out", "task", "pool", "data", "on_bad_record", "inputs", "hygiene")
+# The settings of an adaptation that decide how a missing head is warmed up, likewise.
 HEAD_SETTINGS = ("objective", "seed", "max_tokens", "denominator", "execution", "head_warmup")
 
 NEXT_LINE = "\n          "  # a further line of a log message begins below the text of the first
 # What a quick run does of a recipe: these arms, and so many of its adaptations.
 QUICK_ARMS = {"random", "dana"}
 QUICK_ADAPTATIONS = 3
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the steps of every adaptation have in common.
+
+    Attributes:
+        settings: Settings of the run.
+        quick: See :func:`plan_run`.
+        arms: All arms of the recipe, each with the detector that it uses (:func:`_with_detector`).
+        text_settings: Settings of reading text.
+        cards: Card of each task by its name; empty without labels.
+        folds: Number of folds by card, of those that have some.
+        adaptation_count: Number of adaptations or folds of a whole run.
+        study_steps: The steps of studies.
+        methods: Ways of fine-tuning that are tried beside that of the arms.
+    """
+
+    settings: RunSettings
+    quick: bool
+    arms: Sequence[Arm]
+    text_settings: RunSettings
+    cards: Mapping[str, str]
+    folds: Mapping[str, int]
+    adaptation_count: int
+    study_steps: Sequence[Step]
+    methods: Sequence[str]
+
+    @property
+    def arms_to_run(self) -> list[Arm]:
+        """The arms that this run has: all, or those of a quick run."""
+        return _arms_to_run(self.arms, self.quick)
+
+    def arms_with_seed(self, seed: int) -> list[Arm]:
+        """Return the arms that this run has, with the seed of an adaptation."""
+        return [replace(arm, adapt=replace(arm.adapt, seed=seed)) for arm in self.arms_to_run]
+
+    def fold_of(self, index: int) -> int:
+        """Return the fold whose texts an adaptation's target text leaves out.
+
+        It is 0 for every adaptation if the task has no folds.
+        """
+        return index if self.settings.task in self.folds else 0
+
+    def has_own_target(self, index: int) -> bool:
+        """Return whether an adaptation reads its own target text.
+
+        Without folds all share the first's.
+        """
+        return index == 0 or self.settings.task in self.folds
+
+    def makers(self, index: int) -> dict[str, str]:
+        """Return, for the base and then each arm, the name of the step that makes its model."""
+        makers = {BASE: BASE}
+        for arm in self.arms_to_run:
+            makers[arm.name] = f"adapt/{arm.name}{suffix(index)}" if arm.is_adapted else BASE
+        return makers
 
 
 def run_recipe(
@@ -127,31 +184,37 @@ def run_recipe(
     progress = Progress(run)
 
     def tell(step: Step, output: str) -> None:
-        _show_selection(step, output)
-        if step.name.partition("/")[0] == PILOT:
-            log.info("pilot     %s", choice_text(Path(output)))
+        _log_choice(step, output)
         progress.tell(step)
 
     made = execute(run, settings.jobs, tell, remake, minutes)
     if minutes is not None:
         log.info("minutes   %s", left_out_text(run, made) or "they were enough for all steps")
     out = Path(settings.out)
-    # Written after the steps, so that it is the recipe of a run that succeeded; it writes on the first
-    # process alone.
+    # Written after the steps, so that it is the recipe of a run that succeeded.
     write_recipe(settings, out)
-    arms = _with_base(_arms_to_run(settings.described_arms, quick))
-    on_rank_0(lambda: join_run(out, arms))
+    arms = _arms_to_run(settings.described_arms, quick)
+    on_rank_0(lambda: join_run(out, _names_with_base(arms)))
+    return on_rank_0(lambda: _report(out, may_be_empty=minutes is not None))
 
-    def report() -> Path:
-        try:
-            return report_stage(out)
-        except NothingToReport:
-            if minutes is None:
-                raise
-            log.info("report    none yet: the time was over before there was anything to compare")
-            return out / "report.html"
 
-    return on_rank_0(report)
+def _report(out: Path, may_be_empty: bool) -> Path:
+    """Report on a run, and return the path of the report.
+
+    Args:
+        out: Folder of the run.
+        may_be_empty: Whether a run without any result is no error. It then has no report.
+
+    Raises:
+        NothingToReport: If there is no result, and there has to be one.
+    """
+    try:
+        return report_stage(out)
+    except NothingToReport:
+        if not may_be_empty:
+            raise
+        log.info("report    none yet: the time was over before there was anything to compare")
+        return out / "report.html"
 
 
 def describe_tasks(settings: RunSettings, quick: bool) -> None:
@@ -162,21 +225,21 @@ def describe_tasks(settings: RunSettings, quick: bool) -> None:
         quick: Whether the run ends earlier: see :func:`plan_run`.
     """
     folds = count_folds(settings)
-    has_no_labels = _has_no_labels(settings)
-    if has_no_labels:
-        hint = "for labels: dana init, or a task card"
-        what = f"has no labels: arms are compared by the loss of held-out text ({hint})"
-        log.info("task      %s %s", settings.task, what)
-    cards = settings.cards
-    if not cards and not has_no_labels:
-        cards = [settings.task]
+    if _has_no_labels(settings):
+        log.info(
+            "task      %s has no labels: arms are compared by the loss of held-out text (for labels: "
+            "dana init, or a task card)",
+            settings.task,
+        )
+        return
     adaptation_count = _count_adaptations(settings, folds)
-    for name in cards:
+    quick_count = min(adaptation_count, QUICK_ADAPTATIONS) if quick else None
+    for name in settings.cards or [settings.task]:
         lines = describe_power(
             settings.finetune.fields_of(load_card(name)),
             settings.data,
             count=adaptation_count,
-            quick=min(adaptation_count, QUICK_ADAPTATIONS) if quick else None,
+            quick_count=quick_count,
             is_folded=name in folds,
             is_probed=settings.probe.enabled,
             max_train=settings.finetune.max_train,
@@ -199,8 +262,15 @@ def _count_adaptations(settings: RunSettings, folds: Mapping[str, int]) -> int:
     return min(number_of_folds, adaptations)
 
 
-def _show_selection(step: Step, output: str) -> None:
-    """Log a first look at the text that an arm selects, of the first adaptation."""
+def _log_choice(step: Step, output: str) -> None:
+    """Log what a finished step chose: a pilot its objective, the first selection of an arm its text.
+
+    Args:
+        step: The step; of others nothing is logged.
+        output: Path of what it made.
+    """
+    if step.name.partition("/")[0] == PILOT:
+        log.info("pilot     %s", choice_text(Path(output)))
     arm = step.labels.get("arm", "")
     is_first_selection = step.name == f"weigh/{arm}{suffix(0)}"
     is_random = arm == "random"
@@ -238,8 +308,9 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
     for arm in settings.described_arms:
         with _naming(f"arms.{arm.name}"):
             if arm.is_adapted:
-                before_pilot(arm.adapt).make_objective().check_inputs()
-            arms.append(_with_selector(arm, settings) if arm.selects else arm)
+                settings_before_pilot(arm.adapt).make_objective().check_inputs()
+            checked = _with_detector(arm, settings) if arm.selects else arm
+        arms.append(checked)
     plan = _plan_of(settings, quick, arms)
     steps = list(_steps(plan))
     if settings.final:
@@ -272,20 +343,20 @@ def _naming(key: str) -> Iterator[None]:
         raise
 
 
-def _with_final_steps(plan: "_Plan", steps: Sequence[Step]) -> Iterator[Step]:
+def _with_final_steps(plan: _Plan, steps: Sequence[Step]) -> Iterator[Step]:
     """Add the steps that end a run in a model and an encoder."""
     [card] = plan.cards.values()  # check_final refuses a run with more than one, or none
+    folds_of_card = plan.folds.get(card, 0)
     arm = arm_of_encoder(plan.arms_to_run)
-    # Without folds the first adaptation reads all labelled texts, so the encoder needs no steps of its
-    # own.
+    # If the target text has no folds, the first adaptation reads all of it, so the encoder needs no
+    # steps of its own.
     steps_of_all_texts: list[Step] = []
     if arm is not None and plan.settings.task in plan.folds:
         steps_of_all_texts = list(_steps_of_all_texts(plan, arm))
-    folds_of_card = plan.folds.get(card, 0)
     return with_final(steps, plan.settings, plan.cards, arm, folds_of_card, steps_of_all_texts)
 
 
-def _steps_of_all_texts(plan: "_Plan", arm: Arm) -> Iterator[Step]:
+def _steps_of_all_texts(plan: _Plan, arm: Arm) -> Iterator[Step]:
     """Yield the steps that adapt one arm with all labelled texts: its texts, its selection and, last, its adaptation.
 
     Args:
@@ -297,10 +368,12 @@ def _steps_of_all_texts(plan: "_Plan", arm: Arm) -> Iterator[Step]:
     # Folds are numbered from 0. The number after the last belongs to no text, so leaving it out leaves
     # out nothing.
     no_fold = plan.folds[settings.task]
-    yield from _task_steps(plan, settings, ALL_TEXTS, no_fold)
-    yield from _score_and_weigh_steps(plan, settings, arms, ALL_TEXTS, ALL_TEXTS)
-    yield from pilot_steps(settings, arms, plan.cards, ALL_TEXTS, ALL_TEXTS, plan.folds)
-    yield from _adapt_steps(settings, arms, ALL_TEXTS, ALL_TEXTS, with_gates=False)
+    index = ALL_TEXTS
+    fold = ALL_TEXTS
+    yield from _target_steps(plan, settings, index, left_out=no_fold)
+    yield from _score_and_weigh_steps(plan, settings, arms, index, fold)
+    yield from pilot_steps(settings, arms, plan.cards, index, fold, plan.folds)
+    yield from _adapt_steps(settings, arms, index, fold, with_gates=False)
 
 
 def _arms_to_run(arms: Sequence[Arm], quick: bool) -> list[Arm]:
@@ -331,7 +404,7 @@ def _with_predecessors(arm: Arm, by_name: Mapping[str, Arm]) -> list[Arm]:
     return arms
 
 
-def _with_base(arms: Iterable[Arm]) -> list[str]:
+def _names_with_base(arms: Iterable[Arm]) -> list[str]:
     """Return the name of the base and then those of the arms, each once.
 
     A recipe may list the base among its arms.
@@ -340,10 +413,14 @@ def _with_base(arms: Iterable[Arm]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _with_selector(arm: Arm, settings: RunSettings) -> Arm:
-    """Check the specs of an arm's selector and detector, and return the arm with both.
+def _with_detector(arm: Arm, settings: RunSettings) -> Arm:
+    """Return an arm with the detector that its selector uses: its own, or that of the run.
 
     The detector is empty if the selector uses none.
+
+    Raises:
+        DanaError: If the selector or the detector is unknown.
+        ConfigError: If the arm names a detector that its selector does not use.
     """
     detector = arm.detector or settings.detector
     check_names(replace(settings, selector=arm.selector, detector=detector))
@@ -356,7 +433,7 @@ def _with_selector(arm: Arm, settings: RunSettings) -> Arm:
     return replace(arm, detector=detector if uses_detector else "")
 
 
-def _steps(plan: "_Plan") -> Iterator[Step]:
+def _steps(plan: _Plan) -> Iterator[Step]:
     """Yield all steps in the order of their dependencies, what costs seconds first.
 
     First come the baselines, the probe of the base, the texts, the studies and the base.
@@ -373,8 +450,6 @@ def _steps(plan: "_Plan") -> Iterator[Step]:
     yield _base_step(plan.settings)
     steps_with_results: list[str] = []  # a look waits for these
     for block in _blocks(plan):
-        if plan.quick and block[0] >= QUICK_ADAPTATIONS:
-            return
         for index in block:
             steps = list(_adaptation_steps(plan, index))
             # Without labels the losses are the results; with labels, the fine-tunings below are.
@@ -389,64 +464,6 @@ def _steps(plan: "_Plan") -> Iterator[Step]:
             is_time_to_look = FIRST_LOOK <= index + 1 < plan.adaptation_count
             if plan.settings.seeds.stop_early and not plan.quick and is_time_to_look:
                 yield _look_step(plan, index, steps_with_results)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What the steps of every adaptation have in common.
-
-    Attributes:
-        settings: Settings of the run.
-        quick: See :func:`plan_run`.
-        arms: All arms of the recipe, each with the specs that it uses (:func:`_with_selector`).
-        text_settings: Settings of reading text.
-        cards: Card of each task by its name; empty without labels.
-        folds: Number of folds by card, of those that have some.
-        adaptation_count: Number of adaptations or folds of a whole run.
-        study_steps: The steps of studies.
-        methods: Ways of fine-tuning that are tried beside that of the arms.
-    """
-
-    settings: RunSettings
-    quick: bool
-    arms: Sequence[Arm]
-    text_settings: RunSettings
-    cards: Mapping[str, str]
-    folds: Mapping[str, int]
-    adaptation_count: int
-    study_steps: Sequence[Step]
-    methods: Sequence[str]
-
-    @property
-    def arms_to_run(self) -> list[Arm]:
-        """The arms that this run has, with the seeds of the first adaptation."""
-        return _arms_to_run(self.arms, self.quick)
-
-    def arms_of(self, settings: RunSettings) -> list[Arm]:
-        """Return the arms that this run has, with the seed of the settings of an adaptation."""
-        seed = settings.adapt.seed
-        return [replace(arm, adapt=replace(arm.adapt, seed=seed)) for arm in self.arms_to_run]
-
-    def fold_of(self, index: int) -> int:
-        """Return the fold whose texts an adaptation's target text leaves out.
-
-        It is 0 for every adaptation if the task has no folds.
-        """
-        return index if self.settings.task in self.folds else 0
-
-    def has_own_target(self, index: int) -> bool:
-        """Return whether an adaptation reads its own target text.
-
-        Without folds all share the first's.
-        """
-        return self.fold_of(index) == index
-
-    def makers(self, index: int) -> dict[str, str]:
-        """Return, for the base and then each arm, the name of the step that makes its model."""
-        makers = {BASE: BASE}
-        for arm in self.arms_to_run:
-            makers[arm.name] = f"adapt/{arm.name}{suffix(index)}" if arm.is_adapted else BASE
-        return makers
 
 
 def _plan_of(settings: RunSettings, quick: bool, arms: Sequence[Arm]) -> _Plan:
@@ -489,9 +506,9 @@ def _settings_of_texts(settings: RunSettings) -> RunSettings:
     selection = replace(
         Selection(), seed=settings.selection.seed, language=settings.selection.language
     )
-    # Cards with folds test a part of their labelled texts, so these are left out of every text that is
-    # read. The texts of a published test split are left out only where hygiene.decontaminate names
-    # the card.
+    # The texts of `cards` are left out of every text that is read. These are the cards with folds, which
+    # test a part of their labelled texts. The texts of a published test split are left out only where
+    # hygiene.decontaminate names the card.
     divided = [card for card in settings.cards if load_card(card).is_divided]
     return replace(text_settings, selection=selection, cards=divided)
 
@@ -501,8 +518,8 @@ def _first_steps(plan: _Plan) -> Iterator[Step]:
     settings = plan.settings
     if settings.baseline_names:
         for task, card in plan.cards.items():
-            tested_folds = plan.adaptation_count if card in plan.folds else None
-            yield baseline_step(settings, task, card, tested_folds)
+            fold_count = plan.adaptation_count if card in plan.folds else None
+            yield baseline_step(settings, task, card, fold_count)
     yield from base_probe_steps(settings, plan.cards, range(plan.adaptation_count), plan.folds)
 
 
@@ -528,11 +545,13 @@ def _blocks(plan: _Plan) -> list[range]:
     Returns:
         Ranges of indices of adaptations.
     """
+    quick_count = min(plan.adaptation_count, QUICK_ADAPTATIONS)
     first = 1
     if any(is_probed(plan.settings, card) for card in plan.cards.values()):
-        first = min(plan.adaptation_count, QUICK_ADAPTATIONS)
+        first = quick_count
     blocks = [range(first)]
-    for index in range(first, plan.adaptation_count):
+    count = quick_count if plan.quick else plan.adaptation_count
+    for index in range(first, count):
         blocks.append(range(index, index + 1))
     return blocks
 
@@ -557,16 +576,17 @@ def _adaptation_steps(plan: _Plan, index: int) -> Iterator[Step]:
         index: Index of the adaptation.
     """
     settings = with_seed(plan.settings, index)
-    arms = plan.arms_of(settings)
+    arms = plan.arms_with_seed(settings.adapt.seed)
     fold = plan.fold_of(index)
     makers = plan.makers(index)
     if plan.has_own_target(index):
-        yield from _task_steps(plan, settings, fold)
+        yield from _target_steps(plan, settings, index, left_out=fold)
     yield from _score_and_weigh_steps(plan, settings, arms, index, fold)
     yield from pilot_steps(settings, arms, plan.cards, index, fold, plan.folds)
     yield from _adapt_steps(settings, arms, index, fold)
     if not plan.cards:
-        # No arm has the objective auto here: pilot_steps has refused it without labels.
+        # Losses are measured with the saved models. pilot_steps has refused the objective auto, for
+        # which this could not be told yet.
         for arm in arms:
             if arm.is_adapted:
                 require_saved_head(arm.adapt)
@@ -587,14 +607,15 @@ def _look_step(plan: _Plan, index: int, steps_with_results: Sequence[str]) -> St
         index: Index of the newest adaptation.
         steps_with_results: Names of the steps that make the results so far.
     """
-    look = {
+    arguments = {
         "out": Path(plan.settings.out),
-        "arms": _with_base(plan.arms),
+        "arms": _names_with_base(plan.arms),
         "adaptations": index + 1,
         "horizon": plan.adaptation_count,
     }
     stage = "dana.stages.report:look_stage"
-    return Step(f"look/{index}", stage, look, after=tuple(steps_with_results), stops=True)
+    after = tuple(steps_with_results)
+    return Step(f"look/{index}", stage, arguments, after=after, stops=True)
 
 
 def _finetune_steps(plan: _Plan, index: int) -> Iterator[Step]:
@@ -662,27 +683,25 @@ def _has_no_labels(settings: RunSettings) -> bool:
     return is_text(settings.task) and find_card(settings.task) is None
 
 
-def _task_steps(
-    plan: _Plan, settings: RunSettings, fold: int, left_out: int | None = None
+def _target_steps(
+    plan: _Plan, settings: RunSettings, index: int, left_out: int
 ) -> Iterator[Step]:
-    """Yield the steps of the target text of a run, or of one fold: reading and ranking.
+    """Yield the steps of the target text of one adaptation: reading it, and ranking detectors on it.
 
     Args:
         plan: What all adaptations have in common.
         settings: Settings of the adaptation.
-        fold: Number in the names of steps and folders, or :data:`ALL_TEXTS`.
-        left_out: Fold whose texts are left out; None takes `fold`.
+        index: Index of the adaptation, or :data:`ALL_TEXTS`.
+        left_out: Fold whose texts are left out.
     """
-    if left_out is None:
-        left_out = fold
-    folder = folder_of_adaptation(Path(settings.out), fold)
-    ending = suffix(fold)
-    if fold != 0:  # the step "texts" has read the target text of fold 0, or of a run without folds
+    folder = folder_of_adaptation(Path(settings.out), index)
+    ending = suffix(index)
+    if index != 0:  # the step "texts" has read the target text of the first
         arguments = {"settings": plan.text_settings, "folder": folder / "target", "fold": left_out}
         yield Step(f"texts{ending}", "dana.stages.texts:read_target", arguments, after=("texts",))
     if any(arm.selects and arm.detector == "auto" for arm in plan.arms):
-        # Of the settings of the weights a ranking uses only the share, so that a change of another one
-        # does not make it rank again.
+        # A ranking uses only the share of the settings of the weights. The others are left at their
+        # defaults, so that a change of one does not make it rank again.
         weigh = WeighSettings(beta=settings.weigh.share)
         ranking = replace(
             plan.text_settings, selection=settings.selection, ranking=settings.ranking, weigh=weigh
@@ -696,7 +715,7 @@ def _base_adapt_settings(settings: RunSettings) -> AdaptSettings:
 
     They are those of the head's warm-up; a base from scratch depends on none.
     """
-    adapt = before_pilot(settings.adapt)
+    adapt = settings_before_pilot(settings.adapt)
     names = HEAD_SETTINGS if settings.model else ()
     values = {name: getattr(adapt, name) for name in names}
     return replace(AdaptSettings(), **values)
@@ -721,17 +740,15 @@ def _score_and_weigh_steps(
     for arm in plan.arms:
         if arm.selects:
             owners.setdefault((arm.selector, arm.detector), arm.name)
-    scored: set[str] = set()
+    score_steps: dict[str, Step] = {}  # by owner
     for arm in arms:
         if not arm.selects:
             continue
-        # An arm with the specs of an earlier one waits for that one's step, and yields none.
         owner = owners[arm.selector, arm.detector]
-        score_step = _score_step(settings, owner, arm, index, fold)
-        if owner not in scored:
-            scored.add(owner)
-            yield score_step
-        yield _weigh_step(plan, arm, score_step.name, index)
+        if owner not in score_steps:
+            score_steps[owner] = _score_step(settings, owner, arm, index, fold)
+            yield score_steps[owner]
+        yield _weigh_step(plan, arm, score_steps[owner].name, index)
 
 
 def _score_step(settings: RunSettings, owner: str, arm: Arm, index: int, fold: int) -> Step:
@@ -791,14 +808,14 @@ def _weigh_step(plan: _Plan, arm: Arm, score_step: str, index: int) -> Step:
     }
     if arm.weigh and arm.weigh.balance:
         table = parse_balance(arm.weigh.balance).table
-        # The table of a study of this run is passed on as `groups`. weigh_stage finds any other one, in
-        # the folder of the run or at the path.
-        is_made = any(step.name == table for step in plan.study_steps)
-        is_there = bool(part_files(out / table) or part_files(Path(table)))
-        what = f"a table of groups, in {out} or at a path"
-        require(is_made or is_there, "balance", arm.weigh.balance, what)
-        if is_made:
+        is_made_by_study = any(step.name == table for step in plan.study_steps)
+        if is_made_by_study:
             arguments["groups"] = OutputOf(table)
+        else:
+            # weigh_stage looks for it in the same two places.
+            is_there = bool(part_files(out / table) or part_files(Path(table)))
+            what = f"a table of groups, in {out} or at a path"
+            require(is_there, "balance", arm.weigh.balance, what)
     return Step(
         f"weigh/{arm.name}{suffix(index)}",
         "dana.stages.weigh:weigh_stage",
@@ -817,8 +834,9 @@ def _adapt_steps(
         arms: The arms to run.
         index: Index of the adaptation.
         fold: Fold that its target text leaves out.
-        with_gates: Whether the first arm with each selection gets a gate before its adaptation: a step
-            that measures on the base what the selected text could teach it. Controls get none.
+        with_gates: Whether there are gates before adaptations. A gate measures on the base what the
+            selected text could teach it. Arms with the same selection have one gate; controls have
+            none.
     """
     gated: list[tuple[Any, ...]] = []
     for arm in arms:
@@ -848,7 +866,7 @@ def _gate_step(
     arguments: dict[str, Any] = {
         **texts,
         "model": OutputOf(BASE),
-        "settings": before_pilot(arm.adapt),
+        "settings": settings_before_pilot(arm.adapt),
         "out": folder_of_adaptation(Path(settings.out), index) / "arms" / arm.name / "gate",
     }
     return _step_of_arm("gate", "dana.stages.gate:gate_stage", arguments, arm, index, fold)
@@ -877,7 +895,7 @@ def _adapt_step(
     if arm.adapt.is_auto:
         stage = "dana.stages.pilot:adapt_chosen"
         arguments["pilot"] = OutputOf(pilot_name(settings, index))
-    if before_pilot(arm.adapt).make_objective().cuts_sentences:
+    if settings_before_pilot(arm.adapt).make_objective().cuts_sentences:
         arguments["language"] = settings.selection.language
     return _step_of_arm("adapt", stage, arguments, arm, index, fold)
 
@@ -885,7 +903,7 @@ def _adapt_step(
 def _step_of_arm(
     verb: str, stage: str, arguments: dict[str, Any], arm: Arm, index: int, fold: int
 ) -> Step:
-    """Make a step of an arm and adaptation, after the texts of a fold are read."""
+    """Make the step ``VERB/ARM[/ADAPTATION]``, which waits until the target text of a fold is read."""
     name = f"{verb}/{arm.name}{suffix(index)}"
     after = (f"texts{suffix(fold)}",)
     return Step(name, stage, arguments, after=after, labels={"arm": arm.name})
@@ -919,7 +937,9 @@ def rank_texts(settings: RunSettings, fold_folder: Path) -> Artifact:
 def base_model(
     out: Path, model: str | None, size: str, pretrain: PretrainSettings, adapt: AdaptSettings
 ) -> str:
-    """Prepare the model that the arms adapt, and tokenise the pool for it once.
+    """Hold out text of the pool, prepare the model that the arms adapt, and tokenise the pool for it.
+
+    All arms share these three, so they are made once.
 
     Args:
         out: Folder of the run.
