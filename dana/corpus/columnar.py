@@ -32,17 +32,18 @@ def read_parquet(path: File, groups: range | None = None) -> Iterator[Record]:
     row = 0
     try:
         metadata = None
-        end = None
+        end = None  # the end of the file
         if groups:
             metadata = read_metadata(path)
-            end = _end_of(metadata.row_group(groups[-1]))
+            end = _end_of(metadata.row_group(groups[-1]))  # a remote file is not read beyond it
         stream = pyarrow_source(path, end)
         # Without pre_buffer=False the whole file is read ahead.
         file = pq.ParquetFile(stream, metadata=metadata, pre_buffer=False)
         _check_names(file.schema_arrow.names)
-        if groups:
-            row = sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
-        for group in groups or range(file.num_row_groups):  # damage in one loses no other
+        wanted = groups or range(file.num_row_groups)
+        groups_before = range(wanted.start)
+        row = sum(file.metadata.row_group(group).num_rows for group in groups_before)
+        for group in wanted:  # one at a time, so that damage in one loses no other
             for batch in file.iter_batches(batch_size=ROWS_AT_ONCE, row_groups=[group]):
                 for fields, problem in _rows(batch):
                     row += 1
@@ -89,15 +90,24 @@ def class_names(path: File) -> dict[str, list[str]]:
                 schema = _open_arrow(stream).schema
         else:
             return {}
-        features = json.loads((schema.metadata or {}).get(FEATURES, b"{}"))["info"]["features"]
+        written = json.loads((schema.metadata or {}).get(FEATURES, b"{}"))
         names_by_column = {}
-        for column, feature in features.items():
-            feature = feature.get("feature", feature)  # that of the items of a list
-            if feature.get("_type") == "ClassLabel":
-                names_by_column[column] = [str(name) for name in feature["names"]]
+        for column, feature in written["info"]["features"].items():
+            value = _feature_of_values(feature)
+            if value.get("_type") == "ClassLabel":
+                names_by_column[column] = [str(name) for name in value["names"]]
         return names_by_column
     except (pa.ArrowException, OSError, ValueError, LookupError, AttributeError, TypeError):
         return {}
+
+
+def _feature_of_values(feature: Any) -> dict[str, Any]:
+    """Return the feature of the values of a column, which may be lists of values.
+
+    Releases of ``datasets`` before 4 write the feature of a list as a list of one feature.
+    """
+    items = feature[0] if isinstance(feature, list) else feature.get("feature", feature)
+    return items if isinstance(items, dict) else {}
 
 
 def _open_arrow(stream: Any) -> Any:
@@ -124,13 +134,14 @@ def _arrow_batches(stream: Any) -> Iterator[Any]:
 
 
 def _check_names(names: list[str]) -> None:
+    """Refuse columns of the same name."""
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:
         raise Damage(1, f"two columns are named {twice[0]!r}; rename one")
 
 
 def _as_damage(error: Exception, path: File, row: int, kind: str) -> Exception:
-    """Tell what the machine cannot read from what is damaged."""
+    """Return the error for a file: DataError if the system cannot read it, Damage if its content is wrong."""
     if isinstance(error, OSError) and error.errno is not None:
         return DataError(f"{path}:{row}: cannot be read: {error}")
     return Damage(row, f"not {kind}, or damaged: {' '.join(str(error).split())}")
@@ -139,7 +150,8 @@ def _as_damage(error: Exception, path: File, row: int, kind: str) -> Exception:
 def read_metadata(path: File) -> Any:
     """Read the metadata of a Parquet file.
 
-    That of a remote file is read once per process, for all of its slices.
+    That of a remote file is read once per process, for all of its slices, if the file has a mark,
+    by which it is told from one with other content.
     """
     if isinstance(path, RemoteFile) and path.mark:
         return _cached_metadata(path)

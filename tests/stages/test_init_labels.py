@@ -7,6 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -319,3 +321,23 @@ def test_classes_that_datasets_writes_as_numbers_have_their_names(home, form):
     assert (card.kind, card.labels) == ("multi_label", ["Sports", "World"])
     dana.init("saved", "pool.jsonl", out="numbers", label="hits")
     assert load_card("numbers/card.yaml").labels == ["0", "1"]
+
+
+def test_a_column_of_lists_that_an_older_datasets_wrote_hides_no_names_of_classes(home):
+    class_label = {"names": ["World", "Sports"], "_type": "ClassLabel"}
+    features = {
+        "text": {"dtype": "string", "_type": "Value"},
+        "label": class_label,
+        "tags": [class_label],
+        "words": {"feature": [{"dtype": "string", "_type": "Value"}], "_type": "Sequence"},
+    }
+    rows = frame(label=[0, 1] * 24)
+    rows["tags"] = [[0], [1], [0, 1]] * 16
+    rows["words"] = [[["a"]]] * 48
+    table = pa.Table.from_pandas(rows[list(features)], preserve_index=False)
+    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
+    pq.write_table(table.replace_schema_metadata(metadata), "old.parquet")
+    dana.init("old.parquet", "pool.jsonl", out="one", label="label")
+    assert load_card("one/card.yaml").labels == ["Sports", "World"]
+    dana.init("old.parquet", "pool.jsonl", out="several", label="tags")
+    assert load_card("several/card.yaml").labels == ["Sports", "World"]
