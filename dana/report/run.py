@@ -56,7 +56,10 @@ ARMS = (*CONTROLS, "dana", ADAPTED)  # order in tables and figures
 
 
 def is_control(arm: str) -> bool:
-    """Return whether others are compared with an arm: one of :data:`CONTROLS`, or NAME+random."""
+    """Return whether an arm is a control, with which other arms are compared.
+
+    Controls are those of :data:`CONTROLS`, and arms named ``NAME+random``.
+    """
     return arm in CONTROLS or arm.endswith("+random")
 
 
@@ -66,12 +69,12 @@ class Candidates:
 
     Attributes:
         rows: One row per candidate, with a column ``chosen``.
-        content: The manifest of a ranking of detectors, which has its ``budget``; or the ``reason``
-            of a choice of selectors.
+        notes: What else is known of the comparison. Of a ranking of detectors it is the manifest,
+            which has the ``budget``; of a choice of selectors it is the ``reason``.
     """
 
     rows: pd.DataFrame
-    content: dict[str, Any]
+    notes: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -163,7 +166,7 @@ def read_run(path: Path) -> RunFrames:
         choice=read_choice(path),
         scores=read_scores(path),
         evaluations=read_evaluations(path),
-        recipe=_recipe(path),
+        recipe=_read_recipe(path),
         probes=_sorted_probes(path),
         neighbours=read_neighbours(path),
         final=read_final(path),
@@ -202,9 +205,11 @@ def read_outcomes(path: Path) -> RunFrames:
         ArtifactError: If a file is damaged; names file and key.
     """
     stages = {}
-    for folder in sorted(file.parent.parent for file in run_manifests(path)):
+    # MANIFEST is a file in a folder of the artifact.
+    artifacts = [file.parent.parent for file in run_manifests(path)]
+    for folder in sorted(artifacts):
         stages[folder.relative_to(path).as_posix()] = read_object(folder / MANIFEST)
-    horizon = 0
+    horizon = 0  # planned adaptations
     adaptations_at_stop = 0
     stop = ""
     if (path / LOOKS).is_file():
@@ -216,13 +221,14 @@ def read_outcomes(path: Path) -> RunFrames:
     results = tuple(replace(result, horizon=horizon) for result in read_arm_results(path, stages))
     if any(result.adaptations > adaptations_at_stop for result in results):
         stop = ""  # the run was continued
-    # That of the last arm: it may lack folds that earlier arms of a stopped run have.
-    result_of_task = {result.task: result for result in results}
+    # Baselines are compared on the folds of the last arm: it may lack folds that earlier arms of a
+    # stopped run have.
+    last_result = {result.task: result for result in results}
     baselines = []
     for file in paths_below(path, "baselines/*/*/metrics.json"):
         baseline = read_baseline(file)
-        if baseline.task in result_of_task:
-            baseline = baseline.on_folds_of(result_of_task[baseline.task])
+        if baseline.task in last_result:
+            baseline = baseline.on_folds_of(last_result[baseline.task])
         baselines.append(baseline)
     return RunFrames(path, results=results, baselines=tuple(baselines), stages=stages, stop=stop)
 
@@ -295,21 +301,26 @@ def find_missing(
         results: Results of the arms.
         is_stopped: Whether the run was stopped early, so that no adaptation is missing.
     """
-    # The folder of the run itself has no parts.
-    paths = [path for path in (Path(stage).parts for stage in stages) if path]
-    adapted_arms = [path[1] for path in paths if path[0] == "arms" and path[-1] == "adapted"]
-    # nested/INDEX has the fine-tunings of an adaptation, also those of the first, whose model it
-    # does not have.
-    begun = len({path[1] for path in paths if path[0] == NESTED})
+    adapted_arms = []  # from arms/ARM/adapted
+    begun_adaptations = set()  # from nested/INDEX, which has fine-tunings also of the first one
+    for stage in stages:
+        folders = Path(stage).parts
+        if not folders:  # the folder of the run itself
+            continue
+        if folders[0] == "arms" and folders[-1] == "adapted":
+            adapted_arms.append(folders[1])
+        if folders[0] == NESTED:
+            begun_adaptations.add(folders[1])
+    begun_count = len(begun_adaptations)
     for task in dict.fromkeys(result.task for result in results):
         of_task = [result for result in results if result.task == task]
         finetuned_arms = {result.arm for result in of_task}
         for arm in dict.fromkeys(adapted_arms):
             if arm not in finetuned_arms:
                 yield f"{arm} is not fine-tuned on {task}"
-        finetuned = min(result.adaptations for result in of_task)
-        if finetuned < begun and not is_stopped:
-            yield f"{finetuned} of {begun} adaptations are fine-tuned on {task}"
+        finetuned_count = min(result.adaptations for result in of_task)
+        if finetuned_count < begun_count and not is_stopped:
+            yield f"{finetuned_count} of {begun_count} adaptations are fine-tuned on {task}"
 
 
 def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:
@@ -319,14 +330,15 @@ def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:
         stages: Manifest of each artifact by its path in the run.
     """
     fingerprints = {manifest.get("fingerprint") for manifest in stages.values()}
-    fingerprints.add(None)  # a model that was not trained on selected text depends on no weights
-    digests_of_model = {path: output_weights(manifest) for path, manifest in stages.items()}
+    digests_by_path = {path: output_weights(manifest) for path, manifest in stages.items()}
     for path, manifest in stages.items():
         folder = Path(path)
         depends_on = manifest.get("depends_on", {})
         if manifest.get("kind") == "model":
+            # A model that was not trained on selected text depends on no weights.
+            weights = depends_on.get("weights")
             has_weights = (folder.parent / "weights").as_posix() in stages
-            if has_weights and depends_on.get("weights") not in fingerprints:
+            if has_weights and weights is not None and weights not in fingerprints:
                 yield (
                     f"Beware: {path} was trained on weights that this folder does not have: if they "
                     "were replaced since, adapt it again."
@@ -334,9 +346,9 @@ def find_stale(stages: dict[str, dict[str, Any]]) -> Iterator[str]:
         if manifest.get("kind") == "finetune":
             # The result of a single seed lies in a folder that names no arm; it is not checked.
             model = _model_of(folder.name, stages)
-            if not model or not digests_of_model[model]:
-                continue
-            if weight_digests(depends_on.get("model")) not in digests_of_model.values():
+            can_check = bool(model) and bool(digests_by_path[model])
+            digests_of_finetuned = weight_digests(depends_on.get("model"))
+            if can_check and digests_of_finetuned not in digests_by_path.values():
                 yield (
                     f"Beware: {path} is of a model that {model} replaced since: fine-tune it again."
                 )
@@ -350,7 +362,7 @@ def _model_of(arm: str, stages: Iterable[str]) -> str:
     return next((folder for folder in folders if folder in stages), "")
 
 
-def _recipe(path: Path) -> str:
+def _read_recipe(path: Path) -> str:
     """Read the recipe without its lines of comments; empty without one."""
     file = path / RECIPE
     if not file.is_file():
@@ -385,12 +397,11 @@ def read_choice(path: Path) -> Candidates | None:
         if name.startswith(f"{FUSION}:"):  # followed by its parts and their weights
             name = FUSION
         rows = content["candidates"]
-        notes = {"reason": content["reason"]}
-        return _candidates(rows, name, SELECTOR_COLUMNS, notes)
+        return _candidates(rows, name, SELECTOR_COLUMNS, {"reason": content["reason"]})
 
 
 def _candidates(
-    rows: list[Any], choice: str, columns: Sequence[str], content: dict[str, Any]
+    rows: list[Any], choice: str, columns: Sequence[str], notes: dict[str, Any]
 ) -> Candidates:
     """Make a comparison of rows, with the named columns first.
 
@@ -402,7 +413,7 @@ def _candidates(
     frame = pd.DataFrame(rows)
     others = [name for name in frame if name not in columns]
     frame = frame[[*columns, *others]]
-    return Candidates(frame.assign(chosen=frame["name"] == choice), content)
+    return Candidates(frame.assign(chosen=frame["name"] == choice), notes)
 
 
 def _arm_folders(path: Path) -> list[Path]:
@@ -449,27 +460,29 @@ def read_scores(path: Path) -> ScoreFrames | None:
     target = SCORES.empty_table()
     if held_out.is_file():
         target = read_columns(held_out, SCORES.names)
-    manifest: dict[str, Any] = {}
+    manifest_of_weights: dict[str, Any] = {}
     weight_of_unit = None
-    weights_folder = _weights_folder(path, scores)
-    if weights_folder is not None:
-        manifest = _manifest_of_any_version(weights_folder)
-        weight_of_unit = _weights(weights_folder, table)
+    folder = _folder_of_weights_from(scores, path)
+    if folder is not None:
+        manifest_of_weights = _manifest_of_any_version(folder)
+        weight_of_unit = _read_weights(folder, table)
         units["weight"] = weight_of_unit
     relevant, foreign = most_extreme(table, path / "pool", weight_of_unit)
-    return ScoreFrames(units, _lengths_and_scores(target), relevant, foreign, manifest)
+    return ScoreFrames(units, _lengths_and_scores(target), relevant, foreign, manifest_of_weights)
 
 
-def _weights_folder(path: Path, scores: Path) -> Path | None:
-    """Return the folder of the first weights that were made from the scores; None without one."""
-    # None: weights whose manifest does not name their scores are accepted.
-    fingerprints = (None, _manifest_of_any_version(scores).get("fingerprint"))
+def _folder_of_weights_from(scores: Path, path: Path) -> Path | None:
+    """Return the folder of the first weights of a run that were made from the scores; None without one.
+
+    Weights whose manifest does not name their scores are accepted.
+    """
+    fingerprint = _manifest_of_any_version(scores).get("fingerprint")
     for arm_folder in _arm_folders(path):
         folder = arm_folder / "weights"
         if not part_files(folder):
             continue
         depends_on = _manifest_of_any_version(folder).get("depends_on", {})
-        if depends_on.get("scores") in fingerprints:
+        if depends_on.get("scores") in (None, fingerprint):
             return folder
     return None
 
@@ -486,7 +499,7 @@ def _lengths_and_scores(table: pa.Table) -> pd.DataFrame:
     return pd.DataFrame({"characters": characters, "score": table["score"].to_numpy()})
 
 
-def _weights(folder: Path, scores: pa.Table) -> np.ndarray:
+def _read_weights(folder: Path, scores: pa.Table) -> np.ndarray:
     """Read weights of shape (units,) and check that their rows are those of the scores."""
     table = read_table(folder, WEIGHTS.names)
     if any(not table[name].equals(scores[name]) for name in ("doc_id", "unit")):
@@ -498,8 +511,8 @@ def _weights(folder: Path, scores: pa.Table) -> np.ndarray:
 def read_evaluations(path: Path) -> pd.DataFrame | None:
     """Read the held-out losses and accuracies of every trained arm; None without a trained arm.
 
-    What was not measured is NaN. If words were added to the vocabulary of any arm, tokens of two arms
-    differ. All losses are then per character, and the column ``unit`` says so.
+    What was not measured is NaN. If words were added to the vocabulary of any arm, losses per token of
+    two arms cannot be compared. All losses are then per character, and the column ``unit`` says so.
     """
     folders = {ADAPTED: path / "adapted"}
     for folder in paths_below(path, "arms/*/adapted"):
@@ -565,7 +578,8 @@ def read_arm_results(path: Path, stages: dict[str, dict[str, Any]]) -> tuple[Arm
     lineages = lineages_by_weights(stages.values())
     for file in paths_below(path, "finetune/**/metrics.json"):
         folders = file.parent.relative_to(path / "finetune").parts
-        result = read_arm_result(file, folders[-1] if folders else ADAPTED, lineages)
+        arm = folders[-1] if folders else ADAPTED
+        result = read_arm_result(file, arm, lineages)
         key = (result.task, result.arm)
         if key in results:
             first_file, _ = results[key]

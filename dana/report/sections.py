@@ -91,7 +91,7 @@ def _choice_section(analysis: Analysis) -> Section:
     choice = analysis.run.choice
     reasons = []
     if choice is not None:
-        reasons.append(f"By held-out target text: {choice.content['reason']}.")
+        reasons.append(f"By held-out target text: {choice.notes['reason']}.")
     for table in analysis.get("ranking"):
         reasons.append(ranking_finding(table))
     if not reasons:

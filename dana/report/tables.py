@@ -124,7 +124,7 @@ def ranking_table(ranking: Candidates) -> Table:
     columns = [_name("detector")]
     caption = ""
     if has_recall(frame):
-        budget = number(ranking.content.get("budget"), 2)
+        budget = number(ranking.notes.get("budget"), 2)
         columns.append(_with_interval(f"recall at β = {budget}", "recall"))
         caption = (
             "Recall: share of held-out target units that the budget would select, with the 95 % "

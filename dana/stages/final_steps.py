@@ -25,11 +25,13 @@ from dana.tasks.examples import read_splits, subset
 
 log = get_logger(__name__)
 
+# Forms of a candidate.
 TFIDF = "tfidf"
 VECTORS = "vectors"
 FINETUNED = "finetuned"
-ENCODER = "encoder"
-BASE = "base"
+
+ENCODER = "encoder"  # name of a step, and of the folder that it makes
+BASE = "base"  # name of the arm that is not adapted, and of the step that makes its model
 STAGE = "dana.stages.final:final_stage"
 ENCODER_STAGE = "dana.stages.final:encoder_stage"
 
@@ -41,13 +43,14 @@ def check_final(settings: RunSettings, cards: Mapping[str, str]) -> None:
         ConfigError: If the run has no task with labels or several, each word has a label, or
             the run may stop early.
     """
-    remedy = "false: a model is chosen for one task card"
-    require(len(cards) == 1, FINAL, settings.final, f"{remedy}, and this run has {len(cards)}")
+    count = len(cards)
+    allowed = f"false: a model is chosen for one task card, and this run has {count}"
+    require(count == 1, FINAL, settings.final, allowed)
     [(task, card)] = cards.items()
-    words = f"false: each word of {task} has a label; for these use dana finetune --save"
-    require(not is_per_word(card), FINAL, settings.final, words)
-    looks = "false, beside seeds.stop_early: a run that stops early leaves out what comes last"
-    require(not settings.seeds.stop_early, FINAL, settings.final, looks)
+    allowed = f"false: each word of {task} has a label; for these use dana finetune --save"
+    require(not is_per_word(card), FINAL, settings.final, allowed)
+    allowed = "false, beside seeds.stop_early: a run that stops early leaves out what comes last"
+    require(not settings.seeds.stop_early, FINAL, settings.final, allowed)
 
 
 def arm_of_encoder(arms: Sequence[Arm]) -> Arm | None:
@@ -79,8 +82,10 @@ def methods_tried(settings: RunSettings, card: str, folds: int) -> list[str]:
         if not training.trains(task.label_kind):
             continue
         lacks = [training.lacks(labels) for labels in _training_labels(settings, task, folds)]
-        if any(lacks):
-            log.info("candidate %s is not tried: %s", method, max(lacks))
+        # Where a fold lacks nothing its sentence is empty, which sorts first.
+        lack_of_a_fold = max(lacks, default="")
+        if lack_of_a_fold:
+            log.info("candidate %s is not tried: %s", method, lack_of_a_fold)
         else:
             tried.append(method)
     return tried
@@ -88,7 +93,8 @@ def methods_tried(settings: RunSettings, card: str, folds: int) -> list[str]:
 
 def _training_labels(settings: RunSettings, task: TaskCard, folds: int) -> Iterator[list[Any]]:
     """Yield the labels of the training texts of each fold; none if they cannot be read, which a step will say."""
-    for fold in range(folds) if folds else [None]:
+    tested_folds: Sequence[int | None] = range(folds) if folds else [None]
+    for fold in tested_folds:
         try:
             splits = read_splits(task, settings.data, fold)
         except DanaError:
@@ -103,7 +109,7 @@ def with_final(
     cards: Mapping[str, str],
     arm: Arm | None,
     folds: int,
-    of_all_texts: Sequence[Step],
+    steps_of_all_texts: Sequence[Step],
 ) -> Iterator[Step]:
     """Yield the steps of a run, and among them those that choose and make its model.
 
@@ -115,22 +121,24 @@ def with_final(
         cards: The card of its only task, by name.
         arm: The arm of the encoder; None without one.
         folds: Number of folds that the task has; 0 with one fixed split.
-        of_all_texts: The steps that adapt that arm with all labelled texts; of a task with one
+        steps_of_all_texts: The steps that adapt that arm with all labelled texts; of a task with one
             fixed split there are none, since its first adaptation reads them.
     """
     [(task, card)] = cards.items()
     adapted: OutputOf | None = None  # the model that becomes the encoder
-    encoder_steps: list[Step] = []  # that are not planned yet
+    encoder_steps: list[Step] = []  # empty once they are yielded
     if arm is not None:
-        adapted = OutputOf(of_all_texts[-1].name if of_all_texts else f"adapt/{arm.name}")
-        encoder_steps = [*of_all_texts, _encoder_step(settings, adapted, task, folds)]
+        adaptation = steps_of_all_texts[-1].name if steps_of_all_texts else f"adapt/{arm.name}"
+        adapted = OutputOf(adaptation)
+        encoder_steps = [*steps_of_all_texts, _encoder_step(settings, adapted, task, folds)]
     candidates = _candidates(steps, settings, task, arm, adapted)
     kinds_by_last_step: dict[str, list[str]] = {}
     for kind, candidate in candidates.items():
-        last_step = candidate.pop("last")  # for this plan; the stage of a choice does not take it
-        kinds_by_last_step.setdefault(last_step, []).append(kind)
+        _, last_output = candidate["outputs"][-1]
+        kinds_by_last_step.setdefault(last_output.step, []).append(kind)
     ready: list[dict[str, Any]] = []
-    last_choice: tuple[str, ...] = ()  # one after the other, as all of them publish one folder
+    # A choice waits for the one before, as each of them replaces OUT/model.
+    choice_before: tuple[str, ...] = ()
     for step in steps:
         yield step
         kinds = kinds_by_last_step.get(step.name, [])
@@ -141,8 +149,8 @@ def with_final(
             yield from encoder_steps
             encoder_steps = []
         ready += tested
-        choice = _final_step(settings, card, kinds[-1], ready, candidates, folds, last_choice)
-        last_choice = (choice.name,)
+        choice = _final_step(settings, card, kinds[-1], ready, candidates, folds, choice_before)
+        choice_before = (choice.name,)
         yield choice
     yield from encoder_steps
 
@@ -159,21 +167,21 @@ def _candidates(
     Returns:
         The description of each by its kind; see :func:`_candidate`.
     """
-    # The name of each family, its form, and the first parts of the names of its steps.
-    families = [
-        (VECTORS, VECTORS, f"probe/{task}"),
-        *((method, FINETUNED, f"{CANDIDATE}/{method}") for method in settings.candidates),
-        (FINETUNED, FINETUNED, f"{FINETUNE}/{task}"),
-    ]
     found = {}
-    makers = [step for step in steps if _is_of(step.name, f"baselines/{task}")]
-    makers = [step for step in makers if TFIDF in step.settings["names"]]
-    if makers:
-        found[TFIDF] = _candidate(TFIDF, TFIDF, makers, f"baselines/{task}", None)
+    baselines = f"baselines/{task}"
+    for step in steps:
+        if step.name == baselines and TFIDF in step.settings["names"]:
+            found[TFIDF] = _candidate(TFIDF, TFIDF, [step], baselines, None)
+    # The first part of the kind of a candidate, its form, and the first parts of the names of its
+    # steps. The first part of the kind is the form, or another method of fine-tuning than that of the
+    # arms.
+    families = [(VECTORS, VECTORS, f"probe/{task}")]
+    families += [(method, FINETUNED, f"{CANDIDATE}/{method}") for method in settings.candidates]
+    families.append((FINETUNED, FINETUNED, f"{FINETUNE}/{task}"))
     for family, form, first in families:
         for name in names_of_models(arm):
             start = f"{first}/{name}"
-            makers = [step for step in steps if _is_of(step.name, start)]
+            makers = [step for step in steps if _begins_with(step.name, start)]
             if not makers:
                 continue
             # The probe of the base may read it as it was named, before a step prepares it.
@@ -182,7 +190,7 @@ def _candidates(
             found[kind] = _candidate(kind, form, makers, start, model)
             if name != BASE:
                 found[kind]["base"] = OutputOf(BASE)
-            if form == FINETUNED and family != FINETUNED:
+            if family != form:
                 found[kind]["method"] = family
     return found
 
@@ -201,10 +209,9 @@ def _candidate(
 
     Returns:
         Its ``kind``, ``form`` and ``model``; ``windows`` and ``class_weight`` of the settings of its
-        stage; if a step finds a learning rate, that step as ``rate``; the ``outputs`` with its
-        predictions, each with the index of its adaptation or fold; and the name of the ``last`` step
-        that makes one of these. :func:`_candidates` adds the ``base`` of an adapted one, and the
-        ``method`` of fine-tuning where it is not that of the arms.
+        stage; if a step finds a learning rate, that step as ``rate``; and the ``outputs`` with its
+        predictions, each with the index of its adaptation or fold. :func:`_candidates` adds the
+        ``base`` of an adapted one, and the ``method`` of fine-tuning where it is not that of the arms.
     """
     arguments = makers[0].settings
     candidate: dict[str, Any] = {
@@ -214,7 +221,6 @@ def _candidate(
         "windows": arguments["settings"].windows,
         "class_weight": arguments["settings"].class_weight,
         "outputs": [[_index_of(step.name, start), OutputOf(step.name)] for step in makers],
-        "last": makers[-1].name,
     }
     rate = arguments.get("rate")
     if rate is not None:
@@ -222,8 +228,8 @@ def _candidate(
     return candidate
 
 
-def _is_of(name: str, start: str) -> bool:
-    """Return whether a step's name is that of a start, or below it."""
+def _begins_with(name: str, start: str) -> bool:
+    """Return whether a step's name is made of the given first parts, and perhaps of more parts."""
     return name == start or name.startswith(f"{start}/")
 
 

@@ -54,33 +54,32 @@ from dana.weighting.settings import PAPERS_BETA, Budget
 
 log = get_logger(__name__)
 
-CLASSES_METRIC = "macro_f1"  # of the card, for one label a text
+CLASSES_METRIC = "macro_f1"  # the metric of a card whose texts have one label each
 # Classes are unbalanced if the largest has at least this many times the texts of the smallest. From
 # there on, balanced weights raised the macro-F1 of a linear model of words on every task that was
-# tried; with equal classes they lower it a little (docs/guide/labels.md).
+# tried; with equal classes they change it by chance alone (docs/guide/labels.md).
 UNBALANCED = 3
-LONGEST_LABEL = 60  # characters of a label that a line shows
-LINE = "%-9s %s"  # of the log: what, and what is said of it
+LONGEST_LABEL = 60  # in characters; of a longer label a line shows the beginning
+LINE = "%-9s %s"  # format of a line of the log: what it is about, and what is said of it
 CARD = "card.yaml"
 TEXTS = "texts.parquet"
 FILES = {CARD, TEXTS, RECIPE}
-FAIL = "fail"  # at a record of the pool that cannot be read
-MOST_READ = 20_000  # documents of the pool
-SAMPLE = 1_000  # documents or texts that are looked at closely
-# Characters of them that are looked at in all, so that books take a minute, too. Of longer ones each
-# has an equal part, its beginning.
+FAIL = "fail"  # value of on_bad_record that ends the command at a record that cannot be read
+MOST_READ = 20_000  # documents of the pool that are read
+SAMPLE = 1_000  # documents, and texts, that are compared
+# Characters of the compared documents, and of the texts, so that books take a minute, too. If they
+# have more, only the beginning of each is compared, as long for all.
 MOST_CHARACTERS = 2_000_000
 # A document is like the texts if its score is at most this quantile of the scores of held-out texts.
 # A lower score is nearer.
-LIKE = 0.9
+LIKE_QUANTILE = 0.9
 # Share of the letters that a tokenizer may read as unknown or one by one. On English of any kind it is
 # at most .06 for the bases here, on German .13 to .17 for dana-mini, on other scripts above .5.
 MOST_UNREAD = 0.1
-THIRDS = 3  # divisions of the texts by which it is estimated how many documents are like them
-FEWEST_TEXTS = 60  # with fewer, that quantile is unknown
-# Learning rates, of the smallest base and of others.
-SMALLEST_RATE = "0.001"
-RATE = "0.0001"
+THIRDS = 3  # parts of the texts, each held out once to estimate how many documents are like them
+FEWEST_TEXTS = 60  # with fewer texts the quantile is unknown
+SMALLEST_RATE = "0.001"  # learning rate of the smallest base
+RATE = "0.0001"  # learning rate of other models
 RECIPE_TEMPLATE = """\
 # dana run FOLDER does what stands here, dana run FOLDER --quick the first part of it (docs/guide/first-adaptation.md).
 # Settings that differ from the defaults of docs/reference/settings.md; paths start from this folder.
@@ -92,6 +91,7 @@ arms: [random, dana]   # adapted on random text, and on as much of the text most
 {jobs}{result}{class_weight}adapt: {adapt}
 weigh: {weigh} # no more than adapt reads, and no more than a fifth of the pool
 """
+# The next two are lines for RECIPE_TEMPLATE, and no templates themselves.
 RESULT = """\
 final: true            # end in a classifier, OUT/model, and an encoder, OUT/encoder: docs/guide/model.md
 probe: {enabled: true} # what the vectors of each model say, not fine-tuned: docs/guide/probe.md
@@ -101,9 +101,9 @@ final: false           # words have labels: dana finetune --save keeps a model
 """
 MASKED = "masked"
 OBJECTIVES = (MASKED, "position", "crops", AUTO)
-MASKED_TOKENS = 1_000_000
+MASKED_TOKENS = 1_000_000  # that an adaptation by masked reads
 MAX_TOKENS = 128  # of an example
-ADAPTATIONS_A_PILOT = 2  # whose time a pilot takes, about
+ADAPTATIONS_A_PILOT = 2  # a pilot takes about as long as so many adaptations
 # On a CPU: larger passes take more memory and are no faster. No result depends on it.
 EXECUTION_ON_CPU = ", execution: {micro_batch_tokens: 2048}"
 # On a CPU: two single-threaded steps side by side do twice as much as one with two threads, for
@@ -112,9 +112,10 @@ JOBS = """\
 jobs: 2                # steps side by side; 1 takes less memory
 """
 MOST_DOCUMENTS = 3_200  # of position and crops: more were not tried (docs/results/objectives.md)
-# Settings of an adaptation by the objective. _adapt_settings adds a learning rate to masked, and the
-# number of steps to the others. These are evaluated once, as an evaluation takes as long as a step or
-# two. The batch size of auto is that of position and crops, also where the pilot chooses masked.
+# Settings of an adaptation by its objective, in YAML. _adapt_settings adds a learning rate to masked,
+# and the number of steps to the others. All but masked are evaluated once, as an evaluation takes as
+# long as a step or two. The batch size of auto is that of position and crops, also where the pilot
+# chooses masked.
 ADAPT = {
     MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32",
     "position": "objective: position, learning_rate: null, evaluations: 1",
@@ -242,7 +243,8 @@ def _new_folder(table: Table, out: str | Path | None) -> Path:
     if folder.is_symlink():  # a link cannot be replaced whole by the folder that is written
         target = folder.resolve()
         raise ArtifactError(f"{folder}: is a symbolic link; name its folder: --out {target}")
-    if not restore_folder(folder).exists():
+    existing = restore_folder(folder)  # if a killed command had renamed it, by its name again
+    if not existing.exists():
         return folder
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: is a file; choose another --out")
@@ -264,12 +266,14 @@ def _default_name(table: Table) -> str:
     if str(table) == STDIN:
         return "stdin"
     name = Path(table).name
-    if name in ("", ".."):  # of "." and ".."
+    if name in ("", ".."):  # the table is "." or ".."
         name = Path(table).resolve().name
-    stem, dot, _ = name.lstrip(".").partition(".")
-    if not stem:  # as of the root folder
+    visible_name = name.lstrip(".")
+    stem = visible_name.partition(".")[0]
+    if not stem:  # the root folder has no name
         return "table"
-    return stem if dot else f"{stem}-run"
+    has_suffix = stem != visible_name
+    return stem if has_suffix else f"{stem}-run"
 
 
 def _check_model(model: str) -> None:
@@ -289,7 +293,7 @@ class _PoolSample(NamedTuple):
     Attributes:
         sources: Files, folders, globs and URLs.
         inputs: How its records become documents.
-        on_bad_record: What becomes of records that are none: ``fail`` or ``skip``.
+        on_bad_record: What is done at records that cannot be read as documents: ``fail`` or ``skip``.
         documents: The first documents of each file.
         size: Number of documents of the pool, about.
     """
@@ -383,13 +387,15 @@ def _log_texts(labelled: LabelledTexts, tests: str, reason_to_balance: str) -> N
 def _reason_to_balance(labelled: LabelledTexts) -> str:
     """Return why classes are balanced; empty where they are not.
 
-    They are where one label a text is predicted, which macro-F1 measures, and sizes of classes differ much.
+    They are balanced if each text has one label, which macro-F1 measures, and the largest class has
+    at least :data:`UNBALANCED` times the texts of the smallest.
     """
     if labelled.kind != SingleLabel.name:
         return ""
     counts = labelled.texts_by_label
-    largest = max(counts, key=counts.__getitem__)
-    smallest = min(reversed(counts), key=counts.__getitem__)  # of several, the last that is listed
+    by_size = list(counts)  # the most frequent first
+    largest = by_size[0]
+    smallest = by_size[-1]
     ratio = counts[largest] / counts[smallest]
     if ratio < UNBALANCED:
         return ""
@@ -425,18 +431,6 @@ def _describe_tests(labelled: LabelledTexts) -> str:
     folds = int(fold.max()) + 1
     split = f"in {folds} folds, each text once" if folds > 1 else "in one fixed split"
     return f"{tested_count:,} texts, {split}"
-
-
-def metric_of(labelled: LabelledTexts) -> str:
-    """Return the metric of the card.
-
-    It is macro-F1 for one label a text, else the kind's first metric that these labels define.
-    """
-    if labelled.kind == SingleLabel.name:
-        return CLASSES_METRIC
-    kind = find_kind(labelled.kind)
-    labels = tuple(labelled.labels) if kind.has_labels else ()
-    return kind(labels).defined_metrics[0]
 
 
 class Survey(NamedTuple):
@@ -517,24 +511,28 @@ def _shares_alike(documents: Sequence[Document], texts: Sequence[str]) -> list[f
     A few words of these texts may decide much, so the estimates tell how far to trust them.
     """
     random = generator(0, "init", "pool")
-    order = random.permutation(len(texts))[:SAMPLE]
-    own_texts = [Document(str(row), "", strip_markers(texts[row])) for row in order]
-    own_texts = _beginnings(own_texts)
-    rows = random.permutation(len(documents))[:SAMPLE]
-    pool = _cut_into_units(_beginnings([documents[row] for row in rows]))
-    # The name of a detector is needed; lexical has none.
+    text_rows = random.permutation(len(texts))[:SAMPLE]
+    some_texts = [Document(str(row), "", strip_markers(texts[row])) for row in text_rows]
+    some_texts = _beginnings(some_texts)
+    document_rows = random.permutation(len(documents))[:SAMPLE]
+    some_documents = _beginnings([documents[row] for row in document_rows])
+    pool = _cut_into_units(some_documents)
+    # lexical uses no detector, but a selector is not built without the name of one.
     selector = build_selector("lexical", "knn", Selection())
     shares = []
     for third in range(THIRDS):
-        others = [text for row, text in enumerate(own_texts) if row % THIRDS != third]
-        fitted = _cut_into_units(others)
-        held_out = _cut_into_units(own_texts[third::THIRDS])
+        held_out_texts = some_texts[third::THIRDS]
+        fitted_texts = [text for row, text in enumerate(some_texts) if row % THIRDS != third]
+        target = _cut_into_units(fitted_texts)
+        held_out = _cut_into_units(held_out_texts)
+        # The selector learns from samples of the pool, too, and says how large each has to be.
         samples = {}
-        for name, size in selector.samples(len(fitted)).items():
+        for name, size in selector.samples(len(target)).items():
             samples[name] = pool.rows(random.permutation(len(pool))[:size])
-        model = selector.fit(fitted, samples, 0)
-        bar = np.nanquantile(_by_document(model.score(held_out), held_out), LIKE)
-        is_alike = _by_document(model.score(pool), pool) <= bar
+        model = selector.fit(target, samples, 0)
+        scores_of_texts = _mean_by_document(model.score(held_out), held_out)
+        scores_of_documents = _mean_by_document(model.score(pool), pool)
+        is_alike = scores_of_documents <= np.nanquantile(scores_of_texts, LIKE_QUANTILE)
         shares.append(round(float(is_alike.mean()), 3))
     return shares
 
@@ -551,10 +549,10 @@ def _cut_into_units(documents: Sequence[Document]) -> Units:
     return Units.join(list(split_documents(documents, Selection().splitter())))
 
 
-def _by_document(scores: np.ndarray, units: Units) -> np.ndarray:
+def _mean_by_document(scores: np.ndarray, units: Units) -> np.ndarray:
     """Return the mean score of each document's units, float64 of shape (documents,).
 
-    A document without a unit has NaN; such documents at the end are missing.
+    A document without a unit has NaN. After the last document that has one, there are no values.
     """
     sums = np.bincount(units.owners, scores)
     counts = np.bincount(units.owners)
@@ -565,7 +563,7 @@ def _by_document(scores: np.ndarray, units: Units) -> np.ndarray:
 def default_objective(config: Any, kind: str) -> str:
     """Return the objective where the user names none.
 
-    It is ``auto``, of which a pilot decides, for an encoder and labels of texts; else ``masked``.
+    For an encoder and labels of texts it is ``auto``, so a pilot decides; else ``masked``.
 
     Args:
         config: Configuration of the model.
@@ -601,7 +599,8 @@ def choose_budget(
         kind = "documents"
         read_amount = min(steps * VectorObjective.batch_size, MOST_DOCUMENTS)
         pool_amount = size
-    selected = max(1, min(read_amount, round(PAPERS_BETA * pool_amount)))
+    fifth_of_pool = round(PAPERS_BETA * pool_amount)
+    selected = max(1, min(read_amount, fifth_of_pool))
     return Budget(selected, kind), min(1.0, selected / pool_amount)
 
 
@@ -638,7 +637,7 @@ class _Training(NamedTuple):
     max_tokens: int
     budget: Budget
     share: float
-    seconds: float | None = None
+    seconds: float | None
 
 
 def _choose_training(
@@ -679,10 +678,8 @@ def _describe_pool(sample: _PoolSample, survey: Survey, training: _Training) -> 
     """
     like = "an unknown share"
     if survey.alike_shares is not None:
-        lowest, highest = survey.alike_shares
-        like = f"about {lowest:.0%}"
-        if f"{highest:.0%}" != f"{lowest:.0%}":
-            like = f"{lowest:.0%} to {highest:.0%}"
+        lowest, highest = [f"{share:.0%}" for share in survey.alike_shares]
+        like = f"about {lowest}" if lowest == highest else f"{lowest} to {highest}"
     lines = [f"about {round(sample.size):,} documents; {like} is like your texts, by its words"]
     if survey.holding_count:
         first = f"the first {len(sample.documents):,}"
@@ -810,6 +807,18 @@ def _card_values(folder: Path, labelled: LabelledTexts) -> dict[str, Any]:
         "notes": labelled.notes,
     }
     return card
+
+
+def metric_of(labelled: LabelledTexts) -> str:
+    """Return the metric of the card.
+
+    It is macro-F1 for one label a text, else the kind's first metric that these labels define.
+    """
+    if labelled.kind == SingleLabel.name:
+        return CLASSES_METRIC
+    kind = find_kind(labelled.kind)
+    labels = tuple(labelled.labels) if kind.has_labels else ()
+    return kind(labels).defined_metrics[0]
 
 
 def _write_folder(folder: Path, labelled: LabelledTexts, recipe: str) -> None:

@@ -24,10 +24,10 @@ def pilot_steps(
     fold: int,
     folds: Mapping[str, int],
 ) -> Iterator[Step]:
-    """Yield the step ``pilot[/ADAPTATION]`` of an adaptation, if it has one.
+    """Yield the step ``pilot[/ADAPTATION]`` of an adaptation, if it has a pilot of its own.
 
-    Its choice holds for all arms with the objective ``auto``: of the first adaptation or fold for
-    those of all others, too, or with ``pilot: every`` for its own.
+    A pilot chooses for all arms with the objective ``auto``. That of the first adaptation or fold
+    chooses for the later ones, too, unless these have their own (:func:`_has_own_pilot`).
 
     Args:
         settings: Settings of the run, with the seeds of the adaptation.
@@ -40,19 +40,26 @@ def pilot_steps(
     Raises:
         ConfigError: If there are no labels to choose by.
     """
-    trying = [arm for arm in arms if arm.is_adapted and arm.adapt.is_auto]
-    if not trying or pilot_name(settings, index) != f"{PILOT}{suffix(index)}":
+    undecided = [arm for arm in arms if arm.is_adapted and arm.adapt.is_auto]
+    if not undecided or not _has_own_pilot(settings, index):
         return
     _refuse_without_labels(cards)
-    yield _pilot_step(
-        settings, _arm_to_read(trying), next(iter(cards.values())), index, fold, folds
-    )
+    arm = _arm_to_read(undecided)
+    first_card = next(iter(cards.values()))
+    yield _pilot_step(settings, arm, first_card, index, fold, folds)
 
 
 def pilot_name(settings: RunSettings, index: int) -> str:
     """Return the name of the step whose choice an adaptation takes."""
-    has_own = settings.pilot == "every" or index == ALL_TEXTS
-    return f"{PILOT}{suffix(index)}" if has_own else PILOT
+    return f"{PILOT}{suffix(index)}" if _has_own_pilot(settings, index) else PILOT
+
+
+def _has_own_pilot(settings: RunSettings, index: int) -> bool:
+    """Return whether an adaptation does not take the choice of the first one.
+
+    The first has a pilot, and that of all labelled texts; with ``pilot: every`` each has one.
+    """
+    return index in (0, ALL_TEXTS) or settings.pilot == "every"
 
 
 def _refuse_without_labels(cards: Mapping[str, str]) -> None:
@@ -99,9 +106,10 @@ def _pilot_step(
 ) -> Step:
     """Make the step of a pilot on the text of one arm; see :func:`pilot_steps`."""
     out = Path(settings.out)
-    tested = index if card in folds else None
-    if card in folds and index == ALL_TEXTS:
-        tested = folds[card]  # no text has this number
+    tested_fold = None
+    if card in folds:
+        no_fold = folds[card]  # the number after the last, which no text has
+        tested_fold = no_fold if index == ALL_TEXTS else index
     arguments = {
         **training_texts(settings, arm, index, fold),
         "model": OutputOf("base"),
@@ -110,17 +118,22 @@ def _pilot_step(
         "out": folder_of_adaptation(out, index) / PILOT,
         "texts": settings.finetune.of_texts(),
         "data": settings.data,
-        "fold": tested,
+        "fold": tested_fold,
         "language": settings.selection.language,
     }
     return Step(
         f"{PILOT}{suffix(index)}",
         "dana.stages.pilot:pilot_stage",
         arguments,
-        (f"texts{suffix(fold)}",),
+        after=(f"texts{suffix(fold)}",),
     )
 
 
 def _arm_to_read(arms: Sequence[Arm]) -> Arm:
-    """Return the arm on whose text the objectives are tried: ``dana``, else the first that is no control."""
+    """Return the arm on whose text the objectives are tried.
+
+    It is ``dana``. Without it, one that is no control is preferred, and then one that selects text;
+    of several the first.
+    """
+    # False sorts first.
     return min(arms, key=lambda arm: (arm.name != "dana", is_control(arm.name), not arm.selects))

@@ -1,4 +1,4 @@
-"""Plan the probes of a run: one step per task, arm and adaptation, and one per arm and adaptation that searches."""
+"""Plan the probes of a run: one step per task, arm and adaptation, and one per arm that searches for documents."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -9,6 +9,65 @@ from dana.tasks.card import load_card
 
 PROBE = "probe"
 RETRIEVAL = "retrieval"
+
+
+def base_probe_steps(
+    settings: RunSettings,
+    cards: Mapping[str, str],
+    indices: Iterable[int],
+    folds: Collection[str],
+) -> Iterator[Step]:
+    """Yield the steps that probe the base on each task, in all folds.
+
+    They read the model as the recipe names it, so that they wait for neither the pool nor a head. A
+    base from scratch has no name, so they wait for the step that makes it.
+
+    Args:
+        settings: Settings of the run.
+        cards: Card of each task.
+        indices: Folds that are tested, of the cards that have folds.
+        folds: Cards that have folds.
+    """
+    model = settings.model or OutputOf("base")
+    for task, card in cards.items():
+        if not is_probed(settings, card):
+            continue
+        tested_folds: Iterable[int | None] = indices if card in folds else [None]
+        for fold in tested_folds:
+            yield probe_step(settings, task, card, "base", model, fold, fold)
+
+
+def probe_steps(
+    settings: RunSettings,
+    cards: Mapping[str, str],
+    models: Mapping[str, str],
+    index: int,
+    folds: Collection[str],
+) -> Iterator[Step]:
+    """Yield the steps that probe the model of each arm but the base, of one adaptation, on each task.
+
+    Args:
+        settings: Settings of the run.
+        cards: Card of each task.
+        models: Name of the step that makes each arm's model; arms that are the base are the same in
+            all adaptations.
+        index: Index of the adaptation.
+        folds: Cards that have folds, of which the index is the one that is tested.
+    """
+    for task, card in cards.items():
+        if not is_probed(settings, card):
+            continue
+        has_folds = card in folds
+        for arm, maker in models.items():
+            if arm == "base":  # base_probe_steps has its probes
+                continue
+            model = OutputOf(maker)
+            if has_folds:
+                yield probe_step(settings, task, card, arm, model, index, fold=index)
+            elif maker != "base":
+                yield probe_step(settings, task, card, arm, model, index, fold=None)
+            elif index == 0:  # one probe, as this model is the same in all adaptations
+                yield probe_step(settings, task, card, arm, model, index=None, fold=None)
 
 
 def probe_step(
@@ -50,65 +109,12 @@ def probe_step(
     )
 
 
-def base_probe_steps(
-    settings: RunSettings,
-    cards: Mapping[str, str],
-    indices: Iterable[int],
-    folds: Collection[str],
-) -> Iterator[Step]:
-    """Yield the steps that probe the base on each task, in all folds.
-
-    They read the model as it was named, so that they wait for no pool and no head; without a name
-    for the step that makes it.
-
-    Args:
-        settings: Settings of the run.
-        cards: Card of each task.
-        indices: Folds that are tested, of the cards that have folds.
-        folds: Cards that have folds.
-    """
-    model = settings.model or OutputOf("base")
-    for task, card in cards.items():
-        if not is_probed(settings, card):
-            continue
-        for index in indices if card in folds else (None,):
-            yield probe_step(settings, task, card, "base", model, index, index)
-
-
-def probe_steps(
-    settings: RunSettings,
-    cards: Mapping[str, str],
-    models: Mapping[str, str],
-    index: int,
-    folds: Collection[str],
-) -> Iterator[Step]:
-    """Yield the steps that probe each adapted model of one adaptation on each task.
-
-    Args:
-        settings: Settings of the run.
-        cards: Card of each task.
-        models: Name of the step that makes each arm's model; arms that are the base are the same in
-            all adaptations.
-        index: Index of the adaptation.
-        folds: Cards that have folds, of which the index is the one that is tested.
-    """
-    for task, card in cards.items():
-        if not is_probed(settings, card):
-            continue
-        has_folds = card in folds
-        for arm, maker in models.items():
-            is_same = maker == "base" and not has_folds
-            if arm == "base" or (is_same and index):
-                continue
-            number = None if is_same else index
-            fold = index if has_folds else None
-            yield probe_step(settings, task, card, arm, OutputOf(maker), number, fold)
-
-
 def retrieval_steps(
     settings: RunSettings, models: Mapping[str, str], held_out: Mapping[str, Path]
 ) -> Iterator[Step]:
-    """Yield the steps that search by the vectors of each model of the first adaptation.
+    """Yield the steps that measure how well a sentence finds its document by the vectors of each model.
+
+    Only the models of the first adaptation are measured.
 
     Args:
         settings: Settings of the run.

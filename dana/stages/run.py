@@ -683,9 +683,7 @@ def _has_no_labels(settings: RunSettings) -> bool:
     return is_text(settings.task) and find_card(settings.task) is None
 
 
-def _target_steps(
-    plan: _Plan, settings: RunSettings, index: int, left_out: int
-) -> Iterator[Step]:
+def _target_steps(plan: _Plan, settings: RunSettings, index: int, left_out: int) -> Iterator[Step]:
     """Yield the steps of the target text of one adaptation: reading it, and ranking detectors on it.
 
     Args:
