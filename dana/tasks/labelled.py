@@ -32,7 +32,7 @@ from dana.tasks.table_columns import (
 )
 from dana.tasks.table_files import files_of_classes, holds_classes, read_files, text_of
 
-WORD_OF_NAME = re.compile("[a-z]+")  # of train-00000-of-00001.parquet, the first
+FIRST_WORD = re.compile("[a-z]+")  # of the name of a file, such as train-00000-of-00001.parquet
 INIT = Question("--kind {kind}", "--labels {words}")  # in the words of dana init
 Table = str | Path | pd.DataFrame
 
@@ -92,14 +92,13 @@ def read_labelled(
         kind: Kind of the labels; None decides it by the labels, see
             :func:`dana.tasks.labels.shape_of`.
         labels: Names of the places of vectors of 0 and 1.
-        question: How to ask for what the labels do not tell.
-        names: The columns ``text``, ``text_pair``, ``label`` (several: each is a label, and has 0
-            and 1) and ``group`` as far as they are named; see
-            :func:`dana.tasks.table_columns.find_columns`. Texts of a group (for example an author)
-            stay in one fold, and so do texts with the same words; a text whose group is missing is
-            alone. Without a name the group is found
-            (:func:`dana.tasks.table_columns.find_group`), unless the texts to test on are given;
-            ``none`` takes no group.
+        question: Words in which an error asks the user for what the labels do not tell.
+        names: Names of columns by role, as far as the user gives them: ``text``, ``text_pair``,
+            ``label`` (several: each is a label, and has 0 and 1) and ``group``. Columns of text and
+            label are found without a name (:func:`dana.tasks.table_columns.find_columns`), and a group,
+            too (:func:`dana.tasks.table_columns.find_group`), unless texts to test on are given;
+            ``none`` takes no group. Texts of a group (for example an author) stay in one fold, and so
+            do texts with the same words; a text whose group is missing is alone.
 
     Raises:
         ConfigError: If a column is missing or not recognised, labels do not tell their kind, or
@@ -108,10 +107,10 @@ def read_labelled(
     """
     notes: list[str] = []
     form: dict[str, Any] = {}
-    table_inputs = _with_names(inputs, names)
+    table_inputs = _inputs_with_names(inputs, names)
     frame, test_frame = _read_tables(table, test, folds, table_inputs, notes, form)
-    group_notes: list[str] = []  # told after those on text and label
-    columns = _find_roles(frame, names, kind, folds, test_frame is not None, group_notes)
+    group_notes: list[str] = []  # which come after the notes on text and label
+    columns = _columns_by_role(frame, names, kind, folds, test_frame is not None, group_notes)
     identifier = id_column(frame)
     if identifier is not None:
         form["id"] = identifier
@@ -120,16 +119,14 @@ def read_labelled(
     if shape.kind in (SingleLabel.name, MultiLabel.name):
         notes += find_give_aways(frame, columns, [str(label) for label in rows["label"]])
     if test_frame is not None:
-        test_columns = find_columns(test_frame, columns, kind)
-        test_frame, column_of_role = _join_labels(test_frame, test_columns)
-        tests = make_rows(test_frame, column_of_role, shape).assign(test=True)
+        tests = _read_tests(test_frame, columns, kind, shape)
         rows = pd.concat([tests, rows])  # in this order: of equal rows `clean` keeps the first
     count = len(rows)
     rows = clean(rows, shape.kind, notes)
     if shape.kind == MultiLabel.name and rows["label"].map(len).eq(1).all():
         way = question.command.format(kind=SingleLabel.name)
         notes.append(f"every text has exactly one of the labels; {way} learns one label a text")
-    # One id that repeats makes all new: the ids of two tables may count from 0 alike.
+    # Two tables may both count their ids from 0. If one id repeats, all are made anew.
     if rows["id"].duplicated().any():
         rows["id"] = [str(number) for number in range(len(rows))]
     if test_frame is not None:
@@ -141,10 +138,10 @@ def read_labelled(
     return LabelledTexts(texts, notes, count, columns, form, shape.kind, names_of_labels)
 
 
-def _with_names(inputs: Inputs | None, names: Mapping[str, Any]) -> Inputs:
-    """Return how files are read, with the named columns as its ``text_field``.
+def _inputs_with_names(inputs: Inputs | None, names: Mapping[str, Any]) -> Inputs:
+    """Return how files are read, with the named columns of text and label as ``text_field``.
 
-    A first line that has one of these is taken for the header.
+    The reader takes a first line for the header if it has one of these names.
     """
     wanted: list[str] = []
     for role in ("text", "text_pair", "label"):
@@ -178,58 +175,6 @@ def _read_tables(
     if splits is not None:
         return _divide(table, frame, splits, test_frame, folds, notes)
     return frame, test_frame
-
-
-def _find_roles(
-    frame: pd.DataFrame,
-    names: dict[str, Any],
-    kind: str | None,
-    folds: int | None,
-    has_tests: bool,
-    notes: list[str],
-) -> dict[str, Any]:
-    """Find the columns of all roles; a sentence on the group goes to `notes`."""
-    takes_none = names.get("group") == NO_GROUP and NO_GROUP not in frame
-    if takes_none:
-        names = {**names, "group": None}
-    columns = find_columns(frame, names, kind)
-    if not has_tests and not takes_none and "group" not in columns:
-        # For one fold a fifth of the texts is held out, so the texts are cut into as many parts.
-        parts = FOLDS
-        if folds is not None and folds > 1:
-            parts = folds
-        group = find_group(frame, columns, parts, notes)
-        if group is not None:
-            columns["group"] = group
-    return columns
-
-
-def _read_rows(
-    frame: pd.DataFrame,
-    columns: Mapping[str, Any],
-    kind: str | None,
-    labels: Sequence[str] | None,
-    question: Question,
-    notes: list[str],
-) -> tuple[Shape, pd.DataFrame]:
-    """Decide what the labels are, and read the rows."""
-    label_flags = _flag(columns["label"])  # which name the labels in messages
-    if not isinstance(columns["label"], str):
-        if labels is not None:
-            raise ConfigError("--labels: leave it out where columns are labels: they have names")
-        labels = columns["label"]
-    frame, column_of_role = _join_labels(frame, columns)
-    values = frame[column_of_role["label"]].tolist()
-    word_counts = _count_words(frame[column_of_role["text"]])
-    shape = shape_of(values, label_flags, kind, word_counts, labels, question)
-    _check_text(frame, column_of_role, shape)
-    rows = make_rows(frame, column_of_role, shape).assign(test=False)
-    if shape.form == ONE:
-        _check_repeats(rows["label"], label_flags)
-    notes.append(_describe_columns(columns))
-    if shape.form != ONE:
-        notes.append(shape.describe())
-    return shape, rows
 
 
 def _divide(
@@ -268,6 +213,175 @@ def _divide(
     if is_test.all():
         raise DataError(f"{table}: all texts are to test on; none is in a folder train")
     return frame[~is_test], frame[is_test]
+
+
+def _read_table(
+    table: Table, notes: list[str], form: dict[str, Any], inputs: Inputs
+) -> tuple[pd.DataFrame, list[str] | None]:
+    """Read a table whose index names each row.
+
+    Args:
+        table: The table, or where it is.
+        notes: Gets remarks.
+        form: Gets what a reader of a table like it needs to know.
+        inputs: How files are read.
+
+    Returns:
+        The table; and the split of each row, of a folder of splits, else None.
+    """
+    splits = None
+    where = "the table" if isinstance(table, pd.DataFrame) else str(table)
+    if isinstance(table, pd.DataFrame):
+        frame = table.reset_index(drop=True)
+    elif holds_classes(Path(table)):
+        frame, splits = _read_folder(Path(table), notes)
+        form["text_documents"] = "file"
+    else:
+        _refuse_files_of_splits(Path(table))
+        frame = read_files(str(table), notes, form, inputs)
+    frame.columns = frame.columns.map(str)
+    repeated = [*frame.columns[frame.columns.duplicated()]]
+    if repeated:
+        raise DataError(f"{where}: two columns are named {repeated[0]!r}; rename one")
+    if len(frame) < 2:
+        raise DataError(
+            f"{where}: {len(frame)} rows; at least 2 texts of each of 2 classes are needed"
+        )
+    names = [_row_name(label) for label in frame.index]
+    return frame.set_index(pd.Index(names)), splits
+
+
+def _row_name(label: Any) -> str:
+    """Return how messages name a row: by its file and line, or its number."""
+    return label if isinstance(label, str) else f"row {label}"
+
+
+def _refuse_files_of_splits(folder: Path) -> None:
+    """Refuse a folder with a part to train on and one to test on, which would be one table.
+
+    The parts are files or folders, such as those of a ``DatasetDict`` that was saved.
+
+    Raises:
+        DataError: If so; says what to give instead.
+    """
+    if not folder.is_dir():
+        return
+    parts: dict[str, list[Path]] = {}
+    for path in sorted(folder.iterdir()):
+        match = FIRST_WORD.match(path.name.lower())
+        first_word = match.group() if match else ""
+        if first_word in SPLITS:
+            split = SPLITS[first_word]
+            parts.setdefault(split, []).append(path)
+    if "train" not in parts or "test" not in parts:
+        return
+    if len(parts["train"]) == len(parts["test"]) == 1:
+        remedy = f"give them: {parts['train'][0]} --test {parts['test'][0]}"
+    else:
+        remedy = "move the files of each to a folder of its own, and give these: TRAIN --test TEST"
+    raise DataError(f"{folder}: it holds texts to train on and texts to test on; {remedy}")
+
+
+def _read_folder(folder: Path, notes: list[str]) -> tuple[pd.DataFrame, list[str] | None]:
+    """Read a folder with a folder of text files per label.
+
+    Returns:
+        The texts; and the split of each, which may be empty, or None if no folder is a split.
+
+    Raises:
+        DataError: If a name may be that of a split or a label.
+    """
+    files = files_of_classes(folder)
+    names = [path.relative_to(folder) for path in files]
+    places = find_places(str(folder), names)
+    unlabelled = [name for name, place in zip(names, places, strict=True) if place.label is None]
+    if unlabelled:
+        where = folder / unlabelled[0].parent
+        notes.append(
+            f"left out: {len(unlabelled):,} unlabelled; to choose from them: --pool {where}"
+        )
+    rows = []
+    index = []
+    splits = []
+    for path, name, place in zip(files, names, places, strict=True):
+        if place.label is None:
+            continue
+        rows.append((place.label, text_of(path)))
+        index.append(str(name))
+        splits.append(place.split)
+    frame = pd.DataFrame(rows, columns=["label", "text"], index=pd.Index(index, dtype=object))
+    if not any(splits):
+        return frame, None
+    return frame, splits
+
+
+def _columns_by_role(
+    frame: pd.DataFrame,
+    names: dict[str, Any],
+    kind: str | None,
+    folds: int | None,
+    has_tests: bool,
+    notes: list[str],
+) -> dict[str, Any]:
+    """Find the column, or columns, of each role; a sentence on the group goes to `notes`."""
+    wants_no_group = names.get("group") == NO_GROUP and NO_GROUP not in frame
+    if wants_no_group:
+        names = {**names, "group": None}
+    columns = find_columns(frame, names, kind)
+    if not has_tests and not wants_no_group and "group" not in columns:
+        # A fixed split holds out a fifth of the texts, so groups have to fit into as many parts as for
+        # the usual number of folds.
+        parts = FOLDS
+        if folds is not None and folds > 1:
+            parts = folds
+        group = find_group(frame, columns, parts, notes)
+        if group is not None:
+            columns["group"] = group
+    return columns
+
+
+def _read_rows(
+    frame: pd.DataFrame,
+    columns: Mapping[str, Any],
+    kind: str | None,
+    labels: Sequence[str] | None,
+    question: Question,
+    notes: list[str],
+) -> tuple[Shape, pd.DataFrame]:
+    """Decide what the labels are, and read the rows by that."""
+    label_flags = _flag(columns["label"])  # how messages name the columns of the labels
+    if not isinstance(columns["label"], str):
+        if labels is not None:
+            raise ConfigError("--labels: leave it out where columns are labels: they have names")
+        labels = columns["label"]
+    frame, column_of_role = _join_labels(frame, columns)
+    values = frame[column_of_role["label"]].tolist()
+    word_counts = _count_words(frame[column_of_role["text"]])
+    shape = shape_of(values, label_flags, kind, word_counts, labels, question)
+    _check_text(frame, column_of_role, shape)
+    rows = make_rows(frame, column_of_role, shape).assign(test=False)
+    if shape.form == ONE:
+        _check_repeats(rows["label"], label_flags)
+    notes.append(_describe_columns(columns))
+    if shape.form != ONE:
+        notes.append(shape.describe())
+    return shape, rows
+
+
+def _read_tests(
+    frame: pd.DataFrame, columns: Mapping[str, Any], kind: str | None, shape: Shape
+) -> pd.DataFrame:
+    """Read the rows of a second table, whose texts are tested.
+
+    Args:
+        frame: The second table.
+        columns: Columns of the first table by role.
+        kind: Kind of the labels as the user gives it.
+        shape: What the labels of the first table are.
+    """
+    test_columns = find_columns(frame, columns, kind)
+    joined, column_of_role = _join_labels(frame, test_columns)
+    return make_rows(joined, column_of_role, shape).assign(test=True)
 
 
 def _flag(label: str | Sequence[str]) -> str:
@@ -333,19 +447,24 @@ def _check_text(frame: pd.DataFrame, columns: Mapping[str, Any], shape: Shape) -
             labels, and there is a second text.
         DataError: If texts are lists of words, and one has not as many labels; names the row.
     """
+    if shape.kind == TokenLabels.name:
+        if "text_pair" in columns:
+            raise ConfigError("--text-pair: leave it out where words have labels")
+        return
     is_text = frame[columns["text"]].map(lambda cell: isinstance(cell, str))
-    if shape.kind != TokenLabels.name and not is_text.any():
-        words = _count_words(frame[columns["text"]])
-        for row, count, label in zip(frame.index, words, frame[columns["label"]], strict=True):
-            tags = None if is_blank(label) else parts_of(label)
-            if count is not None and tags is not None and len(tags) != count:
-                raise DataError(
-                    f"{row}: {count} words, but {len(tags)} labels; a label for each word, or the "
-                    "text as a string"
-                )
-        raise no_text(frame)
-    if shape.kind == TokenLabels.name and "text_pair" in columns:
-        raise ConfigError("--text-pair: leave it out where words have labels")
+    if is_text.any():
+        return
+    # Words with labels are not recognised as such if a text has not as many words as labels.
+    word_counts = _count_words(frame[columns["text"]])
+    labels = frame[columns["label"]]
+    for row, count, label in zip(frame.index, word_counts, labels, strict=True):
+        tags = None if is_blank(label) else parts_of(label)
+        if count is not None and tags is not None and len(tags) != count:
+            raise DataError(
+                f"{row}: {count} words, but {len(tags)} labels; a label for each word, or the "
+                "text as a string"
+            )
+    raise no_text(frame)
 
 
 def _check_repeats(labels: pd.Series, where: str) -> None:
@@ -390,102 +509,3 @@ def _as_texts(rows: pd.DataFrame, columns: Mapping[str, Any]) -> pd.DataFrame:
 def _as_value(cell: Any) -> Any:
     """Return a tuple as a list, which Parquet can hold; other values as they are."""
     return [*cell] if isinstance(cell, tuple) else cell
-
-
-def _read_table(
-    table: Table, notes: list[str], form: dict[str, Any], inputs: Inputs
-) -> tuple[pd.DataFrame, list[str] | None]:
-    """Read a table whose index names each row.
-
-    Args:
-        table: The table, or where it is.
-        notes: Gets remarks.
-        form: Gets what a reader of a table like it needs to know.
-        inputs: How files are read.
-
-    Returns:
-        The table; and the split of each row, of a folder of splits, else None.
-    """
-    splits = None
-    if isinstance(table, pd.DataFrame):
-        frame = table.reset_index(drop=True)
-        table = "the table"
-    elif holds_classes(Path(table)):
-        frame, splits = _read_folder(Path(table), notes)
-        form["text_documents"] = "file"
-    else:
-        _refuse_files_of_splits(Path(table))
-        frame = read_files(str(table), notes, form, inputs)
-    frame.columns = frame.columns.map(str)
-    repeated = [*frame.columns[frame.columns.duplicated()]]
-    if repeated:
-        raise DataError(f"{table}: two columns are named {repeated[0]!r}; rename one")
-    if len(frame) < 2:
-        raise DataError(
-            f"{table}: {len(frame)} rows; at least 2 texts of each of 2 classes are needed"
-        )
-    names = [_row_name(label) for label in frame.index]
-    return frame.set_index(pd.Index(names)), splits
-
-
-def _row_name(label: Any) -> str:
-    """Return how messages name a row: by its file and line, or its number."""
-    return label if isinstance(label, str) else f"row {label}"
-
-
-def _refuse_files_of_splits(folder: Path) -> None:
-    """Refuse a folder with a part to train on and one to test on, which would be one table.
-
-    The parts are files or folders, such as those of a ``DatasetDict`` that was saved.
-
-    Raises:
-        DataError: If so; says what to give instead.
-    """
-    if not folder.is_dir():
-        return
-    parts: dict[str, list[Path]] = {}
-    for path in sorted(folder.iterdir()):
-        name = WORD_OF_NAME.match(path.name.lower())
-        if name and name.group() in SPLITS:
-            split = SPLITS[name.group()]
-            parts.setdefault(split, []).append(path)
-    if "train" not in parts or "test" not in parts:
-        return
-    if len(parts["train"]) == len(parts["test"]) == 1:
-        remedy = f"give them: {parts['train'][0]} --test {parts['test'][0]}"
-    else:
-        remedy = "move the files of each to a folder of its own, and give these: TRAIN --test TEST"
-    raise DataError(f"{folder}: it holds texts to train on and texts to test on; {remedy}")
-
-
-def _read_folder(folder: Path, notes: list[str]) -> tuple[pd.DataFrame, list[str] | None]:
-    """Read a folder with a folder of text files per label.
-
-    Returns:
-        The texts; and the split of each, which may be empty, or None if no folder is a split.
-
-    Raises:
-        DataError: If a name may be that of a split or a label.
-    """
-    files = files_of_classes(folder)
-    names = [path.relative_to(folder) for path in files]
-    places = find_places(str(folder), names)
-    unlabelled = [name for name, place in zip(names, places, strict=True) if place.label is None]
-    if unlabelled:
-        where = folder / unlabelled[0].parent
-        notes.append(
-            f"left out: {len(unlabelled):,} unlabelled; to choose from them: --pool {where}"
-        )
-    rows = []
-    index = []
-    splits = []
-    for path, name, place in zip(files, names, places, strict=True):
-        if place.label is None:
-            continue
-        rows.append((place.label, text_of(path)))
-        index.append(str(name))
-        splits.append(place.split)
-    frame = pd.DataFrame(rows, columns=["label", "text"], index=pd.Index(index, dtype=object))
-    if not any(splits):
-        return frame, None
-    return frame, splits
