@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,22 +64,6 @@ class StepOutcome:
     grad_norm: float = 0.0
     other_losses: Mapping[str, float] | None = None
     skipped: bool = False
-
-
-class StepSpeed(NamedTuple):
-    """How fast a step was, in fields of :class:`StepRecord`; None if nothing was computed.
-
-    Attributes:
-        tokens_per_second: Tokens of all ranks.
-        passes: Forward passes of this rank.
-        waiting: Share of the step's seconds in which it waited for its batch.
-        mfu: Share of the GPUs' peak that its operations reached; None where the peak is not known.
-    """
-
-    tokens_per_second: float | None = None
-    passes: int | None = None
-    waiting: float | None = None
-    mfu: float | None = None
 
 
 class Position(NamedTuple):
@@ -180,9 +164,7 @@ def train(
     tokens_seen = begin.tokens
     examples_seen = begin.examples
     skipped_in_a_row = 0
-    if begin.step < len(plan):
-        done = f", of which {begin.step:,} are done" if begin.step else ""
-        log.info("training  %s tokens in %s steps%s", f"{plan.tokens:,}", f"{len(plan):,}", done)
+    _log_amount(plan, begin.step)
 
     def load_step(index: int) -> tuple[StepBatch, list[Pass]]:
         step = plan[index]
@@ -202,13 +184,15 @@ def train(
 
         share_of_peak = _share_of_peak(state, settings)
         next_batch = submit(begin.step)
-        # The last turn, after all steps, only evaluates.
+        # One turn more than there are steps: the last one only evaluates.
         for index in range(begin.step, len(plan) + 1):
             if index in steps_to_evaluate:
-                last_step = max(0, index - 1)  # before any step, the first phase is measured
-                phase = _phase_in_records(plan, last_step)
+                # An evaluation is of the phase of the step before it, that before all steps of the
+                # first phase.
+                step_before = max(0, index - 1)
+                phase = _phase_in_records(plan, step_before)
                 yield _evaluate(state, heldout, index, tokens_seen, phase, stop)
-            if next_batch is None:
+            if next_batch is None:  # all steps are taken
                 return
             if stop.on_any_rank(state.accelerator):
                 raise Preemption(f"stopped by a signal after step {index} of {len(plan)}")
@@ -222,49 +206,65 @@ def train(
             with explain_out_of_memory(f"step {index + 1}", state.shape.budget):
                 outcome = take_step(state, batch, rate, index, settings, passes)
             step_seconds = time.monotonic() - step_start
-            skipped_in_a_row = _count_skipped(index + 1, skipped_in_a_row, outcome, rate)
+            skipped_in_a_row = skipped_in_a_row + 1 if outcome.skipped else 0
+            if outcome.skipped:
+                _warn_of_skipped(index + 1, skipped_in_a_row, outcome, rate)
             token_count = batch.examples.tokens.size
             tokens_seen += token_count
             examples_seen += len(batch.examples)
             bar.set_postfix(_bar_values(outcome, rate), refresh=False)
             bar.update(token_count)
-            speed = StepSpeed()
-            if batch.scale.total:  # else nothing was computed
+            record = StepRecord(
+                step=index + 1,
+                tokens=tokens_seen,
+                examples=examples_seen,
+                loss=outcome.loss,
+                plain_loss=outcome.plain_loss,
+                lr=rate,
+                grad_norm=outcome.grad_norm,
+                effective_sample_size=effective_sample_size(batch.examples.weights),
+                seconds=round(time.monotonic() - start_time, 3),
+                other_losses=outcome.other_losses,
+                skipped=outcome.skipped,
+                peak_memory=peak_memory(state.accelerator.device),
+                phase=_phase_in_records(plan, index),
+            )
+            if batch.scale.total:  # else nothing was computed, and there is no speed to record
                 step_seconds = max(step_seconds, 1e-9)
-                speed = StepSpeed(
+                record = replace(
+                    record,
                     tokens_per_second=round(token_count / step_seconds, 1),
                     passes=len(passes),
                     waiting=round(waited / step_seconds, 4),
                     mfu=share_of_peak(batch, step_seconds),
                 )
-            yield StepRecord(
-                step=index + 1,
-                tokens=tokens_seen,
-                examples=examples_seen,
-                lr=rate,
-                effective_sample_size=effective_sample_size(batch.examples.weights),
-                seconds=round(time.monotonic() - start_time, 3),
-                peak_memory=peak_memory(state.accelerator.device),
-                phase=_phase_in_records(plan, index),
-                # These two have fields of the record, by the same names.
-                **speed._asdict(),
-                **vars(outcome),
-            )
+            yield record
+
+
+def _log_amount(plan: Plan, steps_done: int) -> None:
+    """Log how much a run trains, unless all its steps are done."""
+    if steps_done < len(plan):
+        done = f", of which {steps_done:,} are done" if steps_done else ""
+        log.info("training  %s tokens in %s steps%s", f"{plan.tokens:,}", f"{len(plan):,}", done)
 
 
 def _share_of_peak(
     state: TrainingState, settings: TrainSettings
 ) -> Callable[[StepBatch, float], float | None]:
-    """Return what computes the share of the GPUs' peak that a step of some seconds reached."""
+    """Return a function that computes which share of the GPUs' peak a step reached.
+
+    It takes the batch and the seconds of the step. It returns None if the peak of this device or the
+    operations of this model are not known.
+    """
     peak = peak_of(state.accelerator.device)
     operation_count = None
     if peak is not None:
         has_own_head = settings.make_objective().has_own_head
         operation_count = OperationCount.of_model(state.model, has_own_head)
-    if peak is None or operation_count is None:
-        return lambda batch, seconds: None
 
     def share(batch: StepBatch, seconds: float) -> float | None:
+        if peak is None or operation_count is None:
+            return None
         operations = operation_count.of_step(batch.lengths, int(batch.counts.sum()))
         reached: float = operations / (peak * state.accelerator.num_processes * seconds)
         return round(reached, 4)
@@ -303,14 +303,12 @@ def _begin_phase(state: TrainingState, settings: TrainSettings, plan: Plan, step
                     entry[name] = 0
 
 
-def _count_skipped(step: int, skipped_in_a_row: int, outcome: StepOutcome, rate: float) -> int:
-    """Count the steps in a row, up to this one, that were skipped; 0 if this one was not.
-
-    A step is skipped if its gradient is not finite, which is logged.
+def _warn_of_skipped(step: int, skipped_in_a_row: int, outcome: StepOutcome, rate: float) -> None:
+    """Warn that a step was skipped, because its gradient is not finite.
 
     Args:
         step: Number of the step, from 1.
-        skipped_in_a_row: Number of steps in a row up to the step before.
+        skipped_in_a_row: Number of steps in a row that were skipped, with this one.
         outcome: Outcome of the step.
         rate: Learning rate of the step.
 
@@ -318,16 +316,13 @@ def _count_skipped(step: int, skipped_in_a_row: int, outcome: StepOutcome, rate:
         DanaError: After :data:`MAX_SKIPPED_IN_A_ROW` in a row: a bad example ruins one step, bad
             weights or a high rate ruin all.
     """
-    if not outcome.skipped:
-        return 0
     what = f"loss {outcome.loss:.4g}, gradient norm {outcome.grad_norm:.4g}"
-    if skipped_in_a_row + 1 == MAX_SKIPPED_IN_A_ROW:
+    if skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
         raise DanaError(
             f"{MAX_SKIPPED_IN_A_ROW} steps in a row, up to step {step}, had no finite gradient "
             f"({what}); try a lower learning_rate ({rate:.2g} at this step) or another precision"
         )
     log.warning("step %d: skipped, its gradient is not finite (%s)", step, what)
-    return skipped_in_a_row + 1
 
 
 def evaluation_steps(settings: TrainSettings, steps: int) -> set[int]:
@@ -340,7 +335,10 @@ def evaluation_steps(settings: TrainSettings, steps: int) -> set[int]:
 
 
 def passes_of(state: TrainingState, batch: StepBatch) -> list[Pass]:
-    """Make this rank's passes of a step, for a GPU in memory that is copied without waiting."""
+    """Make this rank's passes of a step.
+
+    For a GPU they are made in pinned memory, which it copies while the CPU goes on.
+    """
     accelerator = state.accelerator
     is_pinned = accelerator.device.type == "cuda"
     rank = accelerator.process_index
@@ -358,8 +356,8 @@ def take_step(
     """Take one optimizer step over all ranks.
 
     The model stays unchanged if there is nothing to learn from (all weights 0, or no token to
-    predict), or if loss or gradient are not finite: this function sees to that, and under fp16 the
-    scaler. DeepSpeed's engine has changed the model by then, so that the run ends.
+    predict), or if loss or gradient are not finite. Then the optimizer's step is left out: here, or
+    under fp16 by the scaler. DeepSpeed has already taken it by then, so a run under it ends.
 
     Args:
         state: From :func:`prepare`; trained in place.
@@ -380,12 +378,13 @@ def take_step(
     for group in optimizer.param_groups:
         group["lr"] = rate * group.get("rate_factor", 1.0)
     sums_of_rank = backward(state, batch, index, settings, passes)
-    sums = total(accelerator, sums_of_rank)  # the weighted loss, and the sum of each kind of losses
-    grad_norm = accelerator.clip_grad_norm_(state.module.parameters(), settings.clip)  # unclipped
-    if isinstance(grad_norm, torch.Tensor):
-        grad_norm = gather_tensor(grad_norm).detach()
+    sums = total(accelerator, sums_of_rank)
+    norm_before_clipping = accelerator.clip_grad_norm_(state.module.parameters(), settings.clip)
+    if isinstance(norm_before_clipping, torch.Tensor):
+        grad_norm = gather_tensor(norm_before_clipping).detach()
     else:  # of DeepSpeed, which may have none before its first step
-        grad_norm = torch.tensor(grad_norm or 0.0)
+        grad_norm = torch.tensor(norm_before_clipping or 0.0)
+    # The sums are those of `backward`: the weighted loss, and a sum for each kind of losses.
     loss, *sums_of_kinds, norm = _numbers_of_step(sums, grad_norm)
     is_finite = math.isfinite(loss) and math.isfinite(norm)
     if not is_finite and is_deepspeed(accelerator) and accelerator.mixed_precision != "fp16":

@@ -47,16 +47,16 @@ log = get_logger(__name__)
 
 REPLICATES = 200  # of the bootstrap over documents
 THRESHOLDS = 200  # equally spaced quantiles of the target's scores
-CAUTION = 2.0  # standard errors: half-width of the confidence limits of T(t) and G(t) that choose the threshold
+LIMIT_ERRORS = 2.0  # standard errors: half-width of the confidence limits of T(t) and G(t) that choose the threshold
 DOCUMENTS_BELOW = 10  # target documents at or below a threshold: with fewer T(t) is too noisy
 LEAST_DOCUMENTS = 5  # held-out target documents: with fewer nothing is estimated
 LEAST_UNITS = 20  # held-out target units: with fewer nothing is estimated
-WIDE = 0.9  # width of the interval of the selected text's share beyond which nothing is said
-LOW = 0.7  # in-domain share of the selected text below which there is a warning
-ALL = 0.95  # upper limit of π above which the whole pool may be in-domain
+WIDEST = 0.9  # of an interval of the in-domain share of the selected text; a wider one says nothing
+LOW_PURITY = 0.7  # in-domain share of the selected text below which there is a warning
+MAYBE_ALL = 0.95  # upper limit of π above which the whole pool may be in-domain
 # The share is estimated from about so many units; a larger pool is sampled by document.
 LARGEST_POOL = 1_000_000
-RARE = 0.01  # in-domain share of the pool below which no smaller budget is suggested
+RARE_SHARE = 0.01  # in-domain share of the pool below which no smaller budget is suggested
 
 CUTS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 ORDER = 3  # of the n-gram models
@@ -121,10 +121,10 @@ class InDomain:
     @property
     def tells_apart(self) -> bool:
         """Whether scores separate target and pool; otherwise the whole pool may be in-domain."""
-        return self.pool.high <= ALL
+        return self.pool.high <= MAYBE_ALL
 
 
-def in_domain(
+def estimate_in_domain(
     target: UnitScores,
     target_weight: np.ndarray,
     pool: UnitScores,
@@ -173,12 +173,13 @@ def in_domain(
         recall = float((target_count * target_weight).sum() / target_units)
         return share, recall
 
-    pairs = [share_and_recall(np.ones(target.score.size), np.ones(pool.score.size))]
+    # The first is that of the data themselves, with each unit once.
+    replicates = [share_and_recall(np.ones(target.score.size), np.ones(pool.score.size))]
     for _ in range(REPLICATES):
         target_count = target.resample_documents(random)
         pool_count = pool.resample_documents(random)
-        pairs.append(share_and_recall(target_count, pool_count))
-    shares, recalls = np.array(pairs).T
+        replicates.append(share_and_recall(target_count, pool_count))
+    shares, recalls = np.array(replicates).T
     precisions = np.minimum(1.0, shares * recalls / max(selected_share, 1e-12))
     probability = in_domain_probability(target, pool, float(shares[0]))
     return InDomain(
@@ -213,9 +214,10 @@ def in_domain_probability(target: UnitScores, pool: UnitScores, share: float) ->
     pool_bin = np.searchsorted(grid, pool.score)
     target_by_bin = np.bincount(target_bin, minlength=grid.size + 1) / target_bin.size
     pool_by_bin = np.bincount(pool_bin, minlength=grid.size + 1) / pool_bin.size
-    weight = np.maximum(pool_by_bin, 1e-9)
-    ratio = isotonic_regression(share * target_by_bin / weight, weights=weight, increasing=False).x
-    probability: np.ndarray = np.minimum(1.0, ratio)[pool_bin]
+    pool_by_bin = np.maximum(pool_by_bin, 1e-9)  # a divisor
+    ratio = share * target_by_bin / pool_by_bin
+    falling_ratio = isotonic_regression(ratio, weights=pool_by_bin, increasing=False).x
+    probability: np.ndarray = np.minimum(1.0, falling_ratio)[pool_bin]
     return probability
 
 
@@ -258,7 +260,7 @@ def _limit(share: np.ndarray, count: int, side: int) -> np.ndarray:
 
     The upper limit of a share of 0 is above 0.
     """
-    variance = CAUTION**2 / count
+    variance = LIMIT_ERRORS**2 / count
     half_width = np.sqrt(variance * (share * (1 - share) + variance / 4))
     limit: np.ndarray = (share + variance / 2 + side * half_width) / (1 + variance)
     return limit
@@ -282,7 +284,7 @@ def local_mean(
     weight_before = np.append(0, np.cumsum(weights[order], dtype=np.float64))
     rank = np.searchsorted(values[order], queries)
     half = max(1, round(share * values.size / 2))
-    first = np.clip(rank - half, 0, values.size - 1)
+    first = np.clip(rank - half, 0, values.size - 1)  # so that each mean is over one unit at least
     last = np.minimum(rank + half, values.size)
     means: np.ndarray = (weight_before[last] - weight_before[first]) / (last - first)
     return means
@@ -304,6 +306,7 @@ def ranking_values(
     score: np.ndarray = table["score"].to_numpy()
     if settings.policy == "sigmoid":
         return score
+    # Segments of a stream run across documents, as if all were one.
     starts = np.zeros(1, dtype=np.int64) if settings.stream else find_document_starts(table)
     segment = segment_ids(starts, table.num_rows, settings.gamma, settings.min_tail)
     segment_count = int(segment.max(initial=DROPPED)) + 1
@@ -383,18 +386,10 @@ def estimate_purity(
         ``high``; ``mostly`` (:attr:`InDomain.likely_share`) and ``selected_share``, the mean weight.
         Or only ``unknown``, the reason why nothing is estimated.
     """
-    besides = ""
-    if choosing_units:
-        besides = f" besides the {choosing_units} units that chose beta"
     documents = int(document_numbers(target)[-1]) + 1 if target.num_rows else 0
-    for count, noun, minimum in (
-        (target.num_rows, "units", LEAST_UNITS),
-        (documents, "documents", LEAST_DOCUMENTS),
-    ):
-        if count < minimum:
-            return {
-                "unknown": f"{count} held-out target {noun}{besides}; an estimate needs {minimum}"
-            }
+    problem = _lack_of_target(target.num_rows, documents, choosing_units)
+    if problem:
+        return {"unknown": problem}
     random = generator(settings.seed, "mixture")
     document = pool.document
     sample = sample_documents(document, LARGEST_POOL, random)
@@ -408,20 +403,10 @@ def estimate_purity(
     pool_scores = UnitScores(values, _renumber(document[sample]))
     selected_share = float(weights.weight.sum(dtype=np.float64)) / pool.units
     target_weight = local_mean(values, weights.weight[sample], target_scores.score)
-    estimate = in_domain(target_scores, target_weight, pool_scores, selected_share, random)
-    if not estimate.tells_apart:
-        return {"unknown": "the scores do not tell held-out target text from the pool"}
-    # A random selection has a recall of its share. One of the whole pool has 1, and is not refused.
-    if estimate.recall.low <= selected_share < 1:
-        return {
-            "unknown": "the selection would hold no more held-out target text than a random one"
-        }
-    low = estimate.precision.low
-    high = estimate.precision.high
-    if high - low > WIDE:
-        return {
-            "unknown": f"{documents} held-out documents leave it between {low:.0%} and {high:.0%}"
-        }
+    estimate = estimate_in_domain(target_scores, target_weight, pool_scores, selected_share, random)
+    problem = _doubt_about(estimate, selected_share, documents)
+    if problem:
+        return {"unknown": problem}
     return {
         "pool": asdict(estimate.pool),
         "recall": asdict(estimate.recall),
@@ -429,6 +414,47 @@ def estimate_purity(
         "mostly": estimate.likely_share,
         "selected_share": selected_share,
     }
+
+
+def _lack_of_target(units: int, documents: int, choosing_units: int) -> str:
+    """Say that there is too little held-out target text for an estimate; empty if there is enough.
+
+    Args:
+        units: Number of held-out target units.
+        documents: Number of their documents.
+        choosing_units: Number of other held-out target units, by which beta was chosen.
+    """
+    besides = ""
+    if choosing_units:
+        besides = f" besides the {choosing_units} units that chose beta"
+    if units < LEAST_UNITS:
+        return f"{units} held-out target units{besides}; an estimate needs {LEAST_UNITS}"
+    if documents < LEAST_DOCUMENTS:
+        return (
+            f"{documents} held-out target documents{besides}; an estimate needs {LEAST_DOCUMENTS}"
+        )
+    return ""
+
+
+def _doubt_about(estimate: InDomain, selected_share: float, documents: int) -> str:
+    """Say why an estimate tells nothing about a selection; empty if it tells something.
+
+    Args:
+        estimate: The estimate.
+        selected_share: Mean weight of the pool's units.
+        documents: Number of held-out target documents.
+    """
+    if not estimate.tells_apart:
+        return "the scores do not tell held-out target text from the pool"
+    # A random selection has a recall of its share. One of the whole pool has 1, and is not refused.
+    is_whole_pool = selected_share >= 1
+    if estimate.recall.low <= selected_share and not is_whole_pool:
+        return "the selection would hold no more held-out target text than a random one"
+    low = estimate.precision.low
+    high = estimate.precision.high
+    if high - low > WIDEST:
+        return f"{documents} held-out documents leave it between {low:.0%} and {high:.0%}"
+    return ""
 
 
 def _renumber(numbers: np.ndarray) -> np.ndarray:
@@ -460,29 +486,29 @@ def warn_of_low_purity(shares: dict[str, Any]) -> None:
     Args:
         shares: Shares from :func:`estimate_purity`.
     """
-    if "unknown" in shares or shares["selected"]["value"] >= LOW:
+    if "unknown" in shares or shares["selected"]["value"] >= LOW_PURITY:
         return
     precision = shares["selected"]["value"]
     pool = shares["pool"]["value"]
     selected_share = shares["selected_share"]
-    likely_share = shares["mostly"]
-    if likely_share > 0 and pool < RARE:
+    likely_share = shares["mostly"]  # of the pool, where target text is at least as likely
+    if likely_share > 0 and pool < RARE_SHARE:
         log.warning(
             "weights   hardly any of the pool (%.2g %%) scores like held-out text of the task; the "
             "selected text is the nearest there is: inspect it with dana report",
             100 * pool,
         )
         return
-    text = f"{100 * selected_share:.2g} % is selected, and about {100 * pool:.2g} % of the pool scores so"
+    amounts = f"{100 * selected_share:.2g} % is selected, and about {100 * pool:.2g} % of the pool scores so"
     if likely_share == 0:
-        text += "; no score of the pool makes target text likely"
+        amounts += "; no score of the pool makes target text likely"
     elif likely_share < selected_share:
-        text += f"; --beta {likely_share:.2g} ends where other text becomes more likely"
+        amounts += f"; --beta {likely_share:.2g} ends where other text becomes more likely"
     log.warning(
         "weights   at most about %.0f %% of the selected text scores like held-out text of the "
         "task: %s. Text of the same subject in another style does not",
         100 * precision,
-        text,
+        amounts,
     )
 
 
@@ -534,10 +560,8 @@ class PerplexityCurve:
         # is 0, so that it is never within one error of the best.
         with np.errstate(invalid="ignore"):
             differences = self.nats - self.nats[self.best]
-            residuals = (
-                differences
-                - differences.sum(axis=1, keepdims=True) / self.tokens.sum() * self.tokens
-            )
+            difference_per_token = differences.sum(axis=1, keepdims=True) / self.tokens.sum()
+            residuals = differences - difference_per_token * self.tokens
         squares = np.nan_to_num(np.square(residuals)).sum(axis=1)
         errors: np.ndarray = np.sqrt(documents / (documents - 1) * squares) / self.tokens.sum()
         return errors
@@ -579,7 +603,7 @@ def perplexity_curve(
     def nats_of(rows: np.ndarray) -> np.ndarray:
         """Compute the nats of each held-out document under a model of these rows of the pool."""
         train: WordIds = ids.rows(np.sort(rows))  # in the order of the pool, as it is in memory
-        has_known_word = (train.ids > END).any()  # smaller numbers are marks
+        has_known_word = (train.ids > END).any()  # END is the mark before the numbers of words
         if not has_known_word:
             return np.full(int(documents.max()) + 1, np.inf)
         model = train_ngrams(train, ORDER, vocabulary)
@@ -591,9 +615,11 @@ def perplexity_curve(
     nats_of_random = []
     for size in sizes:
         best = nats_of(order[:size])
+        # The whole pool is the same in any order, so it is not counted again.
+        is_whole_pool = size == order.size
         nats_of_best.append(best)
-        nats_of_random.append(best if size == order.size else nats_of(random_order[:size]))
-    is_counted = held_out_ids.ids >= END  # known words, and the end mark of each unit
+        nats_of_random.append(best if is_whole_pool else nats_of(random_order[:size]))
+    is_counted = held_out_ids.ids >= END  # known words, and the mark at the end of each unit
     tokens_of_unit = np.bincount(held_out_ids.text_of, is_counted, minlength=len(held_out_ids))
     return PerplexityCurve(
         shares=np.array(sizes) / order.size,
@@ -661,26 +687,23 @@ def choose_amount(
         raise DataError(
             "beta='auto': needs held-out target text, and there is none; give a share in (0, 1]"
         )
-    counted = _sample_segments(pool, segments, settings.seed)
+    counted = _sample_segments(pool, segments, settings.seed)  # a mask over the pool
     if settings.policy == "sigmoid":
         values = pool.score[counted]
     else:
         values = of_units(segments.ranked_means, segments.ids[counted], np.inf)
-    segment = _renumber(segments.ids[counted])
     pool_scores = UnitScores(values, _renumber(pool.document[counted]))
     target_scores = UnitScores(
         ranking_values(held_out, settings, segments.components), document_numbers(held_out)
     )
     order = np.argsort(values, kind="stable")
-    random = generator(settings.seed, "weights", "random cuts")
-    random_rank = random.permutation(int(segment.max()) + 1)
-    random_order = np.argsort(random_rank[segment], kind="stable")
+    random_order = _order_by_random_segment(segments.ids[counted], settings.seed)
     curve = perplexity_curve(
         texts_of(counted), order, random_order, held_out_texts, target_scores.document
     )
     if not np.isfinite(curve.per_token).any():
         raise DataError("beta='auto': needs a pool in which words repeat; give a share in (0, 1]")
-    probability = _in_domain_probability(target_scores, pool_scores, settings.seed)
+    probability = _probability_if_apart(target_scores, pool_scores, settings.seed)
     likeness = None
     if probability is not None:
         likeness = float((probability >= 0.5).mean())
@@ -697,6 +720,14 @@ def choose_amount(
         counted_units=values.size,
         curve=_curve_rows(curve, pool.units, order, probability),
     )
+
+
+def _order_by_random_segment(segment_of_unit: np.ndarray, seed: int) -> np.ndarray:
+    """Order units by a random order of their segments; rows of shape (units,)."""
+    segment = _renumber(segment_of_unit)
+    random = generator(seed, "weights", "random cuts")
+    random_rank = random.permutation(int(segment.max()) + 1)
+    return np.argsort(random_rank[segment], kind="stable")
 
 
 def _sample_segments(pool: Pool, segments: Segments, seed: int) -> np.ndarray:
@@ -756,7 +787,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _in_domain_probability(target: UnitScores, pool: UnitScores, seed: int) -> np.ndarray | None:
+def _probability_if_apart(target: UnitScores, pool: UnitScores, seed: int) -> np.ndarray | None:
     """Estimate the in-domain probability of each unit of the pool.
 
     Returns:
@@ -765,7 +796,7 @@ def _in_domain_probability(target: UnitScores, pool: UnitScores, seed: int) -> n
     if target.score.size < LEAST_UNITS or target.documents < LEAST_DOCUMENTS:
         return None
     no_weight = np.zeros(target.score.size)  # only the share of the pool is used, and no recall
-    estimate = in_domain(target, no_weight, pool, 1.0, generator(seed, "mixture"))
+    estimate = estimate_in_domain(target, no_weight, pool, 1.0, generator(seed, "mixture"))
     if not estimate.tells_apart:
         return None
     return in_domain_probability(target, pool, estimate.pool.value)

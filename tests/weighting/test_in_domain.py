@@ -16,7 +16,7 @@ from dana.weighting.selection import sample_documents
 
 
 def in_domain(target, keep, pool, selected_share, seed):
-    return module.in_domain(target, keep, pool, selected_share, generator(seed, "mixture"))
+    return module.estimate_in_domain(target, keep, pool, selected_share, generator(seed, "mixture"))
 
 
 def mixed(seed, share, distance, units=6000, target_units=150, beta=0.2):

@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+IGNORED = -100  # label of positions without a loss, as in torch and transformers
+# A kind of loss of which each value is 1 for a label that is predicted right, else 0; measured, not
+# trained, so its coefficients are 0.
+ACCURACY = "accuracy"
+NATS = "nats"  # unit of a negative log-likelihood
+
+
 @dataclass(frozen=True)
 class LossScale:
     """Coefficients c_i and denominator Z of the step's loss Σ c_i l / Z, over token losses l.
@@ -68,7 +75,7 @@ def loss_scale(weights: np.ndarray, counts: np.ndarray, denominator: str) -> Los
     else:
         coefficients = np.where(counts > 0, weights, 0.0)
         total = float(counts.sum())
-    # A sum of weights this small has no inverse in float32; the step is one of no weight.
+    # A total below this bound has no inverse in float32. The step counts as one without weight.
     has_weight = coefficients.any() and total >= np.finfo(np.float32).tiny
     return LossScale(coefficients, total if has_weight else 0.0)
 
@@ -89,18 +96,19 @@ def micro_loss(
 
 
 def sum_by_kind(
-    losses: "Tensor", coefficients: "Tensor", sizes: Sequence[int], denominator: float
+    losses: "Tensor", coefficients: "Tensor", sizes: Sequence[int], total: float
 ) -> "Tensor":
-    """Sum losses weighted by their coefficients over Z, and plainly by kind; float64 of shape (1 + kinds,).
+    """Compute a share of the step's weighted loss, and the sum of the losses of each kind without weights.
 
     Args:
-        losses: Shape (losses,), by kind.
+        losses: Shape (losses,), kind after kind.
         coefficients: Coefficient c of each.
         sizes: Number of losses of each kind.
-        denominator: Z.
+        total: Denominator Z of the step.
 
     Returns:
-        On the device of the losses, which nothing here waits for.
+        The share Σ c l / Z, and then the sums: float64 of shape (1 + kinds,). They are on the device
+        of the losses, or on the CPU if that has no float64. Nothing here waits for the device.
     """
     import torch
 
@@ -109,20 +117,17 @@ def sum_by_kind(
     if not has_float64(losses.device):
         losses = losses.cpu()
     plain = losses.double()
-    weighted_sum = (plain * coefficients.to(plain.device)).sum() / denominator
-    return torch.stack([weighted_sum, *(part.sum() for part in plain.split(list(sizes)))])
-
-
-IGNORED = -100  # label of positions without a loss, as in torch and transformers
-# A kind of loss of which each value is 1 for a label that is predicted right, else 0; measured, not
-# trained, so its coefficients are 0.
-ACCURACY = "accuracy"
-NATS = "nats"  # of a negative log-likelihood
+    sums = [(plain * coefficients.to(plain.device)).sum() / total]
+    for losses_of_kind in plain.split(list(sizes)):
+        sums.append(losses_of_kind.sum())
+    return torch.stack(sums)
 
 
 @dataclass(frozen=True)
 class MicroBatch:
     """Tensors of one forward pass; Σ coefficients · losses / Z is its share of the step's loss.
+
+    Here each label has one loss. A subclass may add losses of other kinds behind these.
 
     Attributes:
         inputs: Arguments of the module's forward pass, with ``input_ids`` of shape (rows, width).
@@ -237,20 +242,6 @@ class StepBatch:
             passes.append(Pass(rows, micro.pinned() if pinned else micro))
         return passes
 
-    def outputs(self, module: "torch.nn.Module", micro: MicroBatch) -> "Tensor":
-        """Compute what the losses of the step depend on of a micro-batch: here the losses themselves."""
-        return micro.losses(module)
-
-    @property
-    def loss_counts(self) -> dict[str, int]:
-        """Number of losses of each kind in the step, over all ranks; ``tokens`` first."""
-        return {"tokens": int(self.counts.sum())}
-
-    @property
-    def guess(self) -> float | None:
-        """Accuracy of guessing the labels of the step; None where no accuracy is measured."""
-        return None
-
     def micro(self, rows: np.ndarray, layout: BatchLayout) -> MicroBatch:
         """Make the tensors of some of the step's examples.
 
@@ -263,8 +254,8 @@ class StepBatch:
         if is_idle:
             rows = np.array([0])
         positions, attention = lay_out(rows, self.examples.offsets, layout)
-        is_token = positions >= 0
-        flat = np.maximum(positions, 0)
+        is_token = positions >= 0  # positions of padding are negative
+        flat = np.maximum(positions, 0)  # padding reads token 0, which is replaced below
         is_label = (self.labels[flat] != IGNORED) & is_token
         if is_idle:
             is_label[:] = False
@@ -283,6 +274,23 @@ class StepBatch:
             torch.from_numpy(owners),
             torch.from_numpy(coefficients),
         )
+
+    def outputs(self, module: "torch.nn.Module", micro: MicroBatch) -> "Tensor":
+        """Run the forward pass of a micro-batch, and return what the step's losses are computed from.
+
+        Here these are the losses themselves.
+        """
+        return micro.losses(module)
+
+    @property
+    def loss_counts(self) -> dict[str, int]:
+        """Number of losses of each kind in the step, over all ranks; ``tokens`` first."""
+        return {"tokens": int(self.counts.sum())}
+
+    @property
+    def guess(self) -> float | None:
+        """Accuracy of guessing the labels of the step; None where no accuracy is measured."""
+        return None
 
 
 @dataclass(frozen=True)
