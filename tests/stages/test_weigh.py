@@ -254,7 +254,9 @@ def test_what_may_be_chance_is_not_told(
     planted_run, tmp_path, monkeypatch, recall_low, low, reason
 ):
     estimates = Estimate(0.1, 0.05, 0.2), Estimate(0.5, recall_low, 0.7), Estimate(0.5, low, 0.95)
-    monkeypatch.setattr("dana.weighting.in_domain.in_domain", lambda *_: InDomain(*estimates, 0.1))
+    monkeypatch.setattr(
+        "dana.weighting.in_domain.estimate_in_domain", lambda *_: InDomain(*estimates, 0.1)
+    )
     assert (
         reason
         in write_weights_of(planted_run, tmp_path / "w", beta=0.2).manifest["in_domain"]["unknown"]
