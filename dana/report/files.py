@@ -9,12 +9,26 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dana.core.artifacts import read_json
+from dana.core.artifacts import META_DIR, read_json
 from dana.core.errors import ArtifactError
 
 TRAINING = "training.jsonl"
 RESULTS = "metrics.json"
 AGAIN = "run the step that wrote it again"
+
+
+def how_to_mend(location: Path | str) -> str:
+    """Say how a damaged file of a run is made again.
+
+    A step reuses the artifact that it finds, so that has to be removed before.
+
+    Args:
+        location: The file, or ``file:line``.
+    """
+    for folder in Path(location).parents:
+        if (folder / META_DIR).is_dir():
+            return f"remove {folder} and run its command again"
+    return AGAIN
 
 
 @contextmanager
@@ -27,11 +41,13 @@ def reading(location: Path | str) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        raise ArtifactError(f"{location}: missing key {error.args[0]}; {AGAIN}") from error
+        raise ArtifactError(
+            f"{location}: missing key {error.args[0]}; {how_to_mend(location)}"
+        ) from error
     # Arrow's errors derive from these.
     except (IndexError, TypeError, AttributeError, ValueError, OSError) as error:
         problem = str(error).splitlines()[0]
-        raise ArtifactError(f"{location}: damaged ({problem}); {AGAIN}") from error
+        raise ArtifactError(f"{location}: damaged ({problem}); {how_to_mend(location)}") from error
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -40,7 +56,11 @@ def read_object(path: Path) -> dict[str, Any]:
     Raises:
         ArtifactError: If the file cannot be read or holds no object; names file and line.
     """
-    return as_object(read_json(path), path)
+    try:
+        content = read_json(path)
+    except ArtifactError as error:
+        raise ArtifactError(f"{error}; {how_to_mend(path)}") from error
+    return as_object(content, path)
 
 
 def as_object(content: Any, location: Path | str) -> dict[str, Any]:
@@ -51,7 +71,8 @@ def as_object(content: Any, location: Path | str) -> dict[str, Any]:
     """
     if not isinstance(content, dict):
         raise ArtifactError(
-            f"{location}: expected an object, got a {type(content).__name__}; {AGAIN}"
+            f"{location}: expected an object, got a {type(content).__name__}; "
+            f"{how_to_mend(location)}"
         )
     return content
 

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from dana.core.artifacts import read_json, write_json, write_text
+from dana.core.errors import ArtifactError
 from dana.core.logging import get_logger
 from dana.core.text_table import csv_text
 from dana.report.svg import Figure
@@ -269,15 +270,27 @@ def write_page(report: Report, folder: Path, stem: str) -> Path:
         for figure in report.figures:
             figure.write(folder / report.figure_folder)
     listing = tables / f"{stem}.json"
-    earlier_names = read_json(listing) if listing.is_file() else []
+    earlier_names = _listed_names(listing)
     for file in tables.glob("*.csv"):
         if file.name in earlier_names and file.name not in names:
-            file.unlink()
+            file.unlink(missing_ok=True)  # another process may be writing this page
     write_json(listing, names)
     for file, text in texts.items():
         write_text(file, text)
     log.info("%-9s written  %s", "report", page)
     return page
+
+
+def _listed_names(listing: Path) -> list[Any]:
+    """Read the names of the tables of an earlier page; empty without one, and from a damaged list.
+
+    The page that is written now writes the list anew, so damage is no error.
+    """
+    try:
+        names = read_json(listing)
+    except ArtifactError:
+        return []
+    return names if isinstance(names, list) else []
 
 
 def to_html(report: Report) -> str:

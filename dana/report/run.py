@@ -5,6 +5,7 @@ A part that the run lacks is None or empty.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -271,14 +272,16 @@ def read_texts(path: Path) -> dict[str, str]:
 
 
 def _wall_seconds(path: Path) -> float:
-    """Add up the time in which at least one step was at work."""
+    """Add up the time in which at least one step was at work.
+
+    A record that cannot be read is not counted; the next ``dana run`` writes it again.
+    """
     spans = []
     for file in paths_below(path, "steps/**/*.json"):
-        record = read_object(file)
-        if "ended" not in record:
-            continue
-        with reading(file):
-            spans.append((float(record["ended"]), float(record["seconds"])))
+        with suppress(ArtifactError), reading(file):
+            record = read_object(file)
+            if "ended" in record:
+                spans.append((float(record["ended"]), float(record["seconds"])))
     total = 0.0
     # Steps are taken from the last end backwards. All time from `earliest` on is counted.
     earliest = math.inf

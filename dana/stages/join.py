@@ -18,6 +18,7 @@ from dana.core.artifacts import (
     read_manifest,
 )
 from dana.core.errors import ArtifactError
+from dana.core.files import paths_below
 from dana.core.schemas import NESTED
 from dana.tasks.kinds import find_kind
 
@@ -69,7 +70,7 @@ def join_run(run: Path, arms: Collection[str] = ()) -> None:
     tasks: dict[str, dict[str, dict[int, list[Path]]]] = defaultdict(
         lambda: defaultdict(lambda: defaultdict(list))
     )
-    folders = run.glob(f"{NESTED}/*/finetune/*/*/seed-*")
+    folders = paths_below(run, f"{NESTED}/*/finetune/*/*/seed-*")
     for folder in sorted(folders, key=lambda path: int(path.name.removeprefix("seed-"))):
         *_, index, _, task, arm, _ = folder.parts
         if read_manifest(folder).get("kind") == "finetune" and (not arms or arm in arms):

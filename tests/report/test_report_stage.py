@@ -6,6 +6,7 @@ import shlex
 import shutil
 import time
 import xml.etree.ElementTree as tree
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -104,6 +105,33 @@ def test_a_table_that_the_page_has_no_more_is_removed_and_no_table_of_another_pa
     assert (tables / "of_study.csv").exists()
     listed = json.loads((tables / "report.json").read_text())
     assert {*listed} | {"of_study.csv"} == {file.name for file in tables.glob("*.csv")}
+
+
+@pytest.mark.parametrize("content", ["", '["arms.csv", "st', "{}", "null"])
+def test_a_damaged_list_of_tables_is_written_anew(shared_run, tmp_path, content):
+    run = shutil.copytree(shared_run, tmp_path / "run")
+    page = report_stage(run).read_bytes()
+    listing = run / "tables" / "report.json"
+    names = listing.read_bytes()
+    listing.write_text(content)
+    assert report_stage(run).read_bytes() == page
+    assert listing.read_bytes() == names
+
+
+def test_two_processes_may_write_one_page(tmp_path, monkeypatch):
+    """Both find a table that the page has no more, and one of them removes it first."""
+    write_page(Report("a run", "", [], [section("gone")]), tmp_path, "report")
+    unlink = Path.unlink
+
+    def second(file, missing_ok=False):
+        unlink(file)  # the other process
+        unlink(file, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", second)
+    monkeypatch.setattr("dana.report.page.write_text", lambda file, text: None)
+    monkeypatch.setattr("dana.report.page.write_json", lambda file, value: None)
+    write_page(Report("a run", "", [], [section("kept")]), tmp_path, "report")
+    assert not (tmp_path / "tables" / "gone.csv").exists()
 
 
 def section(*names):

@@ -1,8 +1,10 @@
 """A run's folder as data frames, its steps, costs and settings, and errors that name file, line and key."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -129,11 +131,30 @@ def test_damaged_files_are_named_with_line_and_key(whole_run, file, change, word
     assert "\n" not in str(error.value)
 
 
-def test_a_step_without_its_seconds_is_named(whole_run):
-    (whole_run / "steps").mkdir(exist_ok=True)
-    (whole_run / "steps" / "a.json").write_text('{"ended": 5.0}')
-    with pytest.raises(ArtifactError, match=r"a\.json.*seconds"):
+@pytest.mark.parametrize(
+    "name",
+    [f"scores/{MANIFEST}", "finetune/toy/base/metrics.json", ADAPTED, "scores/part-00000.parquet"],
+)
+def test_the_remedy_for_a_damaged_file_mends_the_run(whole_run, name):
+    """A step reuses the folder that it finds, so running it again alone would change nothing."""
+    content = (whole_run / name).read_bytes()
+    (whole_run / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(ArtifactError) as error:
         read_run(whole_run)
+    [folder] = re.findall(r"remove (\S+) and run its command again", str(error.value))
+    assert (whole_run / name).is_relative_to(folder)
+    assert (Path(folder) / MANIFEST).is_file()
+    shutil.rmtree(folder)
+    read_run(whole_run)
+
+
+@pytest.mark.parametrize("content", ["", '{"ended": 5.0', '{"ended": 5.0}', "[]"])
+def test_a_damaged_record_of_a_step_is_not_counted(whole_run, content):
+    """``dana run`` writes it again, and says so."""
+    (whole_run / "steps").mkdir(exist_ok=True)
+    (whole_run / "steps" / "a.json").write_text(content)
+    (whole_run / "steps" / "b.json").write_text('{"ended": 9.0, "seconds": 3.0}')
+    assert read_run(whole_run).wall_seconds == 3
 
 
 def test_the_folder_of_one_artifact_is_no_run(tmp_path):

@@ -47,6 +47,16 @@ def others(folder):
     return [folder / "other/seed-0", folder / "other/seed-1"]
 
 
+def test_seeds_are_looked_for_while_folders_of_other_arms_come_and_go(tmp_path, made_and_removed):
+    """As the folder of an arm whose fine-tuning fails, or one that is being written."""
+    arms = tmp_path / "nested" / "0" / "finetune" / "toy"
+    arms.mkdir(parents=True)
+    for name in ("dana", ".dana.tmp-1"):
+        with made_and_removed(arms / name):
+            for _ in range(200):
+                join_run(tmp_path)
+
+
 def test_rows_and_predictions_are_those_of_the_parts_with_their_adaptation(folder, tmp_path):
     join_stage(parts(folder, 0, 1, 2), tmp_path / "union")
     results = metrics(tmp_path / "union")
