@@ -248,12 +248,21 @@ def _new_folder(table: Table, out: str | Path | None) -> Path:
         return folder
     if not folder.is_dir():
         raise ArtifactError(f"{folder}: is a file; choose another --out")
+    _refuse_other_files(folder)
+    return folder
+
+
+def _refuse_other_files(folder: Path) -> None:
+    """Refuse to replace a folder with a file that ``dana init`` does not write, as results of a run.
+
+    Raises:
+        ArtifactError: If so.
+    """
     others = {path.name for path in folder.iterdir()} - FILES
     if others:
         raise ArtifactError(
             f"{folder}: holds {min(others)}; name another folder by --out, or remove this one"
         )
-    return folder
 
 
 def _default_name(table: Table) -> str:
@@ -822,12 +831,18 @@ def metric_of(labelled: LabelledTexts) -> str:
 
 
 def _write_folder(folder: Path, labelled: LabelledTexts, recipe: str) -> None:
-    """Write card, texts and recipe in the place of an earlier folder, all of them or nothing."""
+    """Write card, texts and recipe in the place of an earlier folder, all of them or nothing.
+
+    Raises:
+        ArtifactError: If the folder holds anything else by now.
+    """
     card = yaml.safe_dump(_card_values(folder, labelled), sort_keys=False, allow_unicode=True)
     with make_parent(folder), folder_lock(folder), temp_dir(folder) as draft:
         labelled.texts.to_parquet(draft / TEXTS, index=False)
         (draft / CARD).write_text(card, encoding="utf-8")
         (draft / RECIPE).write_text(recipe, encoding="utf-8")
+        if folder.exists():  # a run may have begun in it since the command did
+            _refuse_other_files(folder)
         replace_folder(draft, folder)
     log.info(LINE, "written", f"{folder}: {', '.join(sorted(FILES))}")
 

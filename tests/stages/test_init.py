@@ -18,6 +18,7 @@ from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.files import restore_folder
 from dana.core.schemas import Document
 from dana.core.settings import load
+from dana.stages import init as init_stage
 from dana.stages.init import (
     FILES,
     Survey,
@@ -210,6 +211,23 @@ def test_a_second_init_replaces_a_folder_without_results_and_no_other(home):
     with pytest.raises(ArtifactError, match="tickets: holds pool; name another folder by --out"):
         dana.init("tickets.csv", "pool")
     assert {path.name: path.stat().st_mtime_ns for path in (home / "tickets").iterdir()} == before
+
+
+def test_a_run_that_begins_during_a_second_init_keeps_its_results(home, monkeypatch):
+    folder = dana.init("tickets.csv", "pool")
+    recipe = (folder / RECIPE).read_text()
+
+    def read(*arguments):
+        (folder / "pool").mkdir()  # as dana run makes it in another terminal
+        return read_pool(*arguments)
+
+    read_pool = init_stage._read_pool
+    monkeypatch.setattr(init_stage, "_read_pool", read)
+    with pytest.raises(ArtifactError, match="tickets: holds pool; name another folder by --out"):
+        dana.init("tickets.csv", "pool", folds=3)
+    assert (folder / "pool").is_dir()
+    assert (folder / RECIPE).read_text() == recipe
+    assert [path.name for path in home.iterdir() if path.name.startswith(".")] == []
 
 
 @pytest.mark.parametrize(
