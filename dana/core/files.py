@@ -14,16 +14,18 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from glob import escape, glob
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dana.core.errors import ArtifactError
 from dana.core.logging import get_logger
 
 log = get_logger(__name__)
+
+T = TypeVar("T")
 
 PATIENCE = 10.0  # seconds to wait for another command
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -303,6 +305,39 @@ def write_gzip_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> int:
             stream.write(to_json_lines([row]).encode())
             count += 1
     return count
+
+
+def read_unmixed(folder: Path, read: Callable[[], T]) -> T:
+    """Read a folder, and read it again if :func:`replace_folder` replaced it meanwhile.
+
+    What was read may then be of the old folder and of the new one, or an error, because the rest of
+    the old one is gone.
+
+    Args:
+        folder: The folder. Nothing needs to be there.
+        read: Reads all of it that is needed.
+    """
+    while True:
+        before = _identify(folder)
+        try:
+            result = read()
+        except Exception:
+            if _identify(folder) == before:
+                raise
+        else:
+            if _identify(folder) == before:
+                return result
+        log.info("%s was replaced while it was read; it is read again", folder)
+        restore_folder(folder)  # waits where the new one is not there yet
+
+
+def _identify(folder: Path) -> tuple[int, int, int] | None:
+    """Return what tells a folder from another one in its place; None if there is none."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns
 
 
 def _former(path: Path) -> Path:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dana.core.errors import ArtifactError, PluginError
-from dana.core.files import restore_folder
+from dana.core.files import read_unmixed, restore_folder
 from dana.core.logging import get_logger
 from dana.finetuning.encoded_split import EncodedSplit
 from dana.finetuning.likeness import HASHED_WORDS, Likeness
@@ -169,11 +169,18 @@ def open_text_model(name: str) -> TextModel:
         ArtifactError: If there is none, or a file of it is missing or damaged.
     """
     where = find_model(name)
+    return read_unmixed(Path(where), lambda: _open(where))
+
+
+def _open(where: str) -> TextModel:
+    """Open a model whole, so that nothing of it is read later, when another may be in its place."""
     folder = Path(where)
     if not is_result(folder):
         classifier = open_classifier(where)
         return TextModel(where, classifier.kind, Columns(), None, classifier=classifier)
     result = open_result(folder)
+    if result.encoder is not None:
+        result.encoder.encode([])  # loads the network, which it would do at the first text
     description = result.description
     columns = description.columns
     return TextModel(

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from dana.core.files import folder_lock, replace_folder, restore_folder
+from dana.core.files import folder_lock, read_unmixed, replace_folder, restore_folder
 
 KILL = """
 import os, shutil, signal, sys
@@ -91,3 +91,46 @@ def test_a_reader_waits_for_who_is_replacing_the_folder_at_this_moment(tmp_path)
     has_lock.wait()
     assert (restore_folder(path) / "word").read_text() == "new"
     writer.join()
+
+
+@pytest.mark.parametrize("moment", [0, 1, 2])
+def test_what_is_read_of_a_folder_is_of_the_old_or_of_the_new_one(tmp_path, moment):
+    """It is replaced before, while or after both files are read, and once in between is missing."""
+    path = make(tmp_path / "model", "old")
+    (path / "second").write_text("old")
+    new = make(tmp_path / "new", "new")
+    (new / "second").write_text("new")
+    moments = iter(range(100))
+
+    def pass_moment():
+        if next(moments) == moment:
+            replace_folder(new, path)
+
+    def read():
+        pass_moment()
+        first = (path / "word").read_text()
+        pass_moment()
+        second = (path / "second").read_text()
+        pass_moment()
+        return first, second
+
+    assert read_unmixed(path, read) == ("new", "new")
+
+
+def test_an_error_of_a_folder_that_stays_is_raised_and_of_one_that_is_replaced_is_not(tmp_path):
+    path = make(tmp_path / "model", "old")
+    with pytest.raises(FileNotFoundError):
+        read_unmixed(path, (path / "second").read_text)
+    with pytest.raises(FileNotFoundError):
+        read_unmixed(tmp_path / "none", (tmp_path / "none").read_text)
+    new = make(tmp_path / "new", "new")
+    (new / "second").write_text("new")
+
+    def read():
+        try:
+            return (path / "second").read_text()
+        except FileNotFoundError:
+            replace_folder(new, path)
+            raise
+
+    assert read_unmixed(path, read) == "new"

@@ -21,7 +21,9 @@ from sklearn.pipeline import make_pipeline
 import dana
 from dana.cli.main import main
 from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.core.files import replace_folder
 from dana.encoders.transformer import AUTO, TransformerEncoder
+from dana.finetuning import result_model
 from dana.finetuning.likeness import Likeness, fit_likeness, save_likeness
 from dana.finetuning.probe import fitted, probe_scores
 from dana.finetuning.result_model import (
@@ -134,6 +136,64 @@ def test_the_folder_may_be_the_one_that_one_is_in(runs, tmp_path, capsys, monkey
     assert predict(capsys, ".", new) == expected
     monkeypatch.chdir(runs / TFIDF / "model")
     assert predict(capsys, ".", new) == expected
+
+
+@pytest.fixture
+def two_models(tmp_path):
+    """Two models of vectors of two encoders, with labels in another order."""
+    models = []
+    for number in range(2):
+        base = str(toy_task.write_checkpoint(tmp_path / f"base-{number}", seed=number))
+        vectors = TransformerEncoder(base, AUTO, max_tokens=16).encode(TEXTS).cpu().numpy()
+        labels = [(example.label + number) % len(NAMES) for example in EXAMPLES]
+        pipeline = fitted(vectors, pipeline_targets(labels, KIND), KIND, 1.0)
+        folder = tmp_path / f"model-{number}"
+        folder.mkdir()
+        save_vectors(folder, base, pipeline, replace(SETTINGS, form=VECTORS, max_tokens=16))
+        models.append(folder)
+    return models
+
+
+def put(model, path):
+    """Put a copy of a model in the place of that of a run."""
+    copy = path.with_name("copy")
+    shutil.copytree(model, copy)
+    path.parent.mkdir(exist_ok=True)
+    replace_folder(copy, path)
+
+
+def test_a_loaded_model_labels_as_it_did_though_a_run_has_replaced_it(two_models, tmp_path):
+    texts = [row["text"] for row in NEW]
+    old, new = (dana.load(model).predict(texts) for model in two_models)
+    assert not old.equals(new)
+    run = tmp_path / "run"
+    run.mkdir()
+    put(two_models[0], run / "model")
+    loaded = dana.load(run)
+    put(two_models[1], run / "model")
+    pd.testing.assert_frame_equal(loaded.predict(texts), old)
+    pd.testing.assert_frame_equal(dana.load(run).predict(texts), new)
+
+
+def test_a_model_that_is_replaced_while_it_is_opened_is_opened_again(
+    two_models, tmp_path, monkeypatch
+):
+    texts = [row["text"] for row in NEW]
+    new = dana.load(two_models[1]).predict(texts)
+    run = tmp_path / "run"
+    run.mkdir()
+    put(two_models[0], run / "model")
+    load_pipeline = result_model._load_pipeline
+    replacing = iter([two_models[1]])
+
+    def load_and_replace(folder):
+        pipeline = load_pipeline(folder)
+        for model in replacing:
+            put(model, run / "model")
+        return pipeline
+
+    monkeypatch.setattr(result_model, "_load_pipeline", load_and_replace)
+    pd.testing.assert_frame_equal(dana.load(run).predict(texts), new)
 
 
 def test_the_three_formats_of_the_output_hold_the_same(runs, tmp_path, capsys):
