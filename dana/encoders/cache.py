@@ -15,6 +15,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -230,11 +231,12 @@ class VectorFolder:
             try:
                 # The file is new, could not be read, or was removed with the cache.
                 if self._own not in self._databases or not self._own.is_file():
+                    _make_database(self._own)
                     self._databases[self._own] = _connect(self._own)
                     self._databases[self._own].executescript(TABLE)
                 with self._databases[self._own] as database:
                     database.executemany("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)", records)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OSError) as error:
                 raise self._write_error(str(error)) from error
 
     def make_folder(self) -> None:
@@ -264,6 +266,19 @@ class VectorFolder:
 def _connect(path: Path) -> sqlite3.Connection:
     """Open a file of rows. Any thread may call it, because it holds the lock of the folder then."""
     return sqlite3.connect(path, timeout=PATIENCE, check_same_thread=False)
+
+
+def _make_database(path: Path) -> None:
+    """Make a file of rows, without any, if there is none.
+
+    It gets its name when it has its table: other processes would take it for damaged before.
+    """
+    if path.is_file():
+        return
+    draft = path.with_suffix(".tmp")
+    with closing(_connect(draft)) as database:
+        database.executescript(TABLE)
+    draft.replace(path)
 
 
 def checksum(key: bytes, row: bytes) -> int:

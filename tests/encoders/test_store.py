@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dana.core.errors import ArtifactError, ConfigError, DataError
+from dana.encoders import cache
 from dana.encoders.base import encoder_identity
 from dana.encoders.cache import (
     PATTERN,
@@ -278,6 +279,43 @@ def test_two_processes_append_at_once(tmp_path):
     (folder,) = tmp_path.iterdir()
     assert len(list(folder.glob(PATTERN))) == 2
     assert_stored(tmp_path, TEXTS)
+
+
+def test_a_file_that_another_process_is_just_making_is_not_called_damaged(
+    tmp_path, monkeypatch, caplog
+):
+    """It has its name when it has its table."""
+    connect = cache._connect
+
+    @dataclass
+    class Watched:
+        """A connection before whose script another process opens the cache."""
+
+        inner: sqlite3.Connection
+
+        def executescript(self, script):
+            self.inner.execute("PRAGMA user_version = 0")  # makes the file
+            with monkeypatch.context() as patch:
+                patch.setattr(cache, "_connect", connect)
+                VectorFolder(tmp_path, {}).find([b"k" * 16])
+            return self.inner.executescript(script)
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+        def __enter__(self):
+            return self.inner.__enter__()
+
+        def __exit__(self, *error):
+            return self.inner.__exit__(*error)
+
+    monkeypatch.setattr(cache, "_connect", lambda path: Watched(connect(path)))
+    with caplog.at_level(logging.WARNING, logger="dana"):
+        VectorFolder(tmp_path, {}).add({b"k" * 16: b"v" * 64})
+    monkeypatch.setattr(cache, "_connect", connect)
+    assert caplog.records == []
+    assert VectorFolder(tmp_path, {}).find([b"k" * 16]) == {b"k" * 16: b"v" * 64}
+    assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".sqlite"}
 
 
 def test_a_place_that_cannot_hold_a_store_is_named(tmp_path):
