@@ -36,6 +36,7 @@ BEST = "best"
 SUFFIX = ".safetensors"
 HEADER = "checkpoint"  # key of the metadata
 RECORDS = "records"  # name of the tensor
+AGAIN = "start again with execution.resume=never"
 
 
 @dataclass(frozen=True)
@@ -126,21 +127,28 @@ class Checkpoints:
         path = self._path(name)
         if not path.is_file():
             return None
-        again = "start again with execution.resume=never"
         try:
             with safe_open(path, "pt") as file:
                 header = json.loads(file.metadata()[HEADER])
                 lines = bytes(file.get_tensor(RECORDS).numpy()).decode()
-        except (SafetensorError, OSError, TypeError, KeyError) as error:
-            raise ArtifactError(f"{path}: is no checkpoint ({error}); {again}") from error
-        differences = "; ".join(list_differences(header["depends_on"], self.depends_on))
+            self._refuse_other_run(path, header["depends_on"])
+            records = [from_line(line) for line in lines.splitlines()]
+            return Checkpoint(path, records, header["notes"], header["loss_scale"])
+        except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
+            raise ArtifactError(f"{path}: is no checkpoint ({error}); {AGAIN}") from error
+
+    def _refuse_other_run(self, path: Path, depends_on: dict[str, Any]) -> None:
+        """Refuse the checkpoint of another run.
+
+        Raises:
+            ArtifactError: If it was made with other settings, other inputs or another launch.
+        """
+        differences = "; ".join(list_differences(depends_on, self.depends_on))
         if differences:
             raise ArtifactError(
                 f"{path}: belongs to another run ({differences}). Restore settings, inputs and "
-                f"launch ({PRECISION_VARIABLE} sets the precision), or {again}"
+                f"launch ({PRECISION_VARIABLE} sets the precision), or {AGAIN}"
             )
-        records = [from_line(line) for line in lines.splitlines()]
-        return Checkpoint(path, records, header["notes"], header["loss_scale"])
 
     def newest(self) -> Checkpoint | None:
         """Return the checkpoint of the latest step, or None for a new run; see :meth:`open`."""

@@ -128,10 +128,12 @@ class WarmupFile:
             with safe_open(self.path, "pt") as file:
                 header = json.loads(file.metadata()[HEADER])
             tensors = load_file(self.path)
-        except (SafetensorError, OSError, TypeError, KeyError) as error:
+            progress = WarmupProgress(**header["progress"])
+            is_other = header["fingerprint"] != fingerprint(self.depends_on)
+        except (SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
             log.warning("head      %s cannot be read, and is begun anew: %s", self.path, error)
             return WarmupProgress([])
-        if header["fingerprint"] != fingerprint(self.depends_on):
+        if is_other:
             return WarmupProgress([])
         kept: dict[int, dict[str, Tensor]] = defaultdict(dict)
         for name, value in tensors.items():
@@ -141,7 +143,6 @@ class WarmupFile:
             for index, parameter in enumerate(_parameters(optimizer)):
                 parameter.copy_(kept[index].pop(PARAMETER))
         optimizer.load_state_dict({**optimizer.state_dict(), "state": dict(kept)})
-        progress = WarmupProgress(**header["progress"])
         log.info("head      goes on after %d steps", len(progress.losses))
         return progress
 

@@ -298,6 +298,17 @@ def test_a_file_that_is_no_checkpoint_is_refused(checkpoints, content):
         checkpoints.newest()
 
 
+@pytest.mark.parametrize("word", [b"depends_on", b"notes", b'"kind"', b'"step"'])
+def test_a_checkpoint_with_a_changed_byte_in_its_settings_or_records_is_refused(checkpoints, word):
+    save(checkpoints, 5)
+    file = checkpoints.folder / "last.safetensors"
+    content = file.read_bytes()
+    assert word in content
+    file.write_bytes(content.replace(word, b"#" + word[1:], 1))
+    with pytest.raises(ArtifactError, match=r"last.safetensors: is no checkpoint.*resume=never"):
+        checkpoints.newest()
+
+
 @contextmanager
 def small_disk():
     """Refuses files of more than 4,000 bytes, also to code that is not Python's, as a full disk does.

@@ -250,9 +250,16 @@ def test_a_stopped_warm_up_goes_on_to_the_same_head(
     other = replace(file, depends_on={"seed": 1})
     warm_up(replace(warmup, steps=1), check=rest_check, file=other)
     assert "goes on" not in heard.text
-    file.path.write_bytes(b"cut off")
-    warm_up(replace(warmup, steps=1), check=rest_check, file=file)
-    assert "cannot be read, and is begun anew" in heard.text
+    content = file.path.read_bytes()
+    for damaged in (
+        b"cut off",
+        content.replace(b"progress", b"#rogress"),
+        content.replace(b"{", b"#", 2),
+    ):
+        heard.clear()
+        file.path.write_bytes(damaged)
+        warm_up(replace(warmup, steps=1), check=rest_check, file=file)
+        assert "cannot be read, and is begun anew" in heard.text
 
 
 def test_a_parameter_without_a_gradient_is_kept_and_restored(tmp_path):
