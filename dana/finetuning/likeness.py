@@ -22,7 +22,7 @@ from dana.encoders.geometry import FittedGeometry, parse_geometry
 from dana.encoders.hashing import HashingEncoder
 from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.probe import fold_numbers, group_numbers, text_keys
-from dana.finetuning.result_model import ENCODER, VECTORS, Description
+from dana.finetuning.result_model import ENCODER, VECTORS, Description, how_to_replace
 from dana.tasks.examples import Example, joined_texts
 
 log = get_logger(__name__)
@@ -77,12 +77,15 @@ class Likeness:
         file = folder / f"{NAME}.json"
         if not file.is_file():
             return None
-        content = read_json(file)
-        if not isinstance(content, dict) or not {"detector", "limit"} <= content.keys():
-            raise ArtifactError(f"{file}: damaged: no detector; copy or make the model again")
-        spec = str(content["detector"])
-        fitted = tensors.load_tensors(DETECTORS.create(spec).fitted_type, folder, NAME)
-        geometry = tensors.load_tensors(FittedGeometry, folder, f"{NAME}-geometry")
+        try:
+            content = read_json(file)
+            if not isinstance(content, dict) or not {"detector", "limit"} <= content.keys():
+                raise ArtifactError(f"{file}: damaged: no detector")
+            spec = str(content["detector"])
+            fitted = tensors.load_tensors(DETECTORS.create(spec).fitted_type, folder, NAME)
+            geometry = tensors.load_tensors(FittedGeometry, folder, f"{NAME}-geometry")
+        except ArtifactError as error:
+            raise ArtifactError(f"{error}; {how_to_replace(folder)}") from error
         return cls(spec, fitted, geometry, float(content["limit"]))
 
 

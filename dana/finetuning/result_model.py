@@ -57,6 +57,14 @@ NO_WORDS = (
 )
 
 
+def how_to_replace(folder: Path) -> str:
+    """Say how a damaged model is made again.
+
+    A run leaves the model that it finds, so that has to be removed before.
+    """
+    return f"copy {folder} again, or remove it and run its command again"
+
+
 def _library_versions() -> dict[str, str]:
     return {library: metadata.version(library) for library in LIBRARIES}
 
@@ -119,9 +127,13 @@ class Description:
             ArtifactError: If it is missing, damaged or of another format.
         """
         file = folder / DESCRIPTION
-        values = read_json(file)
+        remedy = how_to_replace(folder)
+        try:
+            values = read_json(file)
+        except ArtifactError as error:
+            raise ArtifactError(f"{error}; {remedy}") from error
         if not isinstance(values, dict) or "format" not in values:
-            raise ArtifactError(f"{file}: damaged: no format; copy or make the model again")
+            raise ArtifactError(f"{file}: damaged: no format; {remedy}")
         if values["format"] != FORMAT:
             writer = f"format {values['format']}, written by dana {values.get('dana')}"
             raise ArtifactError(f"{file}: {writer}; this dana reads format {FORMAT}")
@@ -132,9 +144,7 @@ class Description:
             own["columns"] = Columns(**own["columns"])
             return cls(**own)
         except (KeyError, TypeError, ValueError) as error:
-            raise ArtifactError(
-                f"{file}: damaged ({error}); copy or make the model again"
-            ) from error
+            raise ArtifactError(f"{file}: damaged ({error}); {remedy}") from error
 
     def write(self, folder: Path) -> None:
         """Write ``result.json``; of a fine-tuned model, the only file beside the model itself."""
@@ -304,7 +314,7 @@ def _load_pipeline(folder: Path) -> Any:
     except Exception as error:  # of zipfile, json, skops or scikit-learn
         reason = " ".join(str(error).split())[:200]
         raise ArtifactError(
-            f"{file}: cannot be read: {type(error).__name__}: {reason}; copy or make the model again"
+            f"{file}: cannot be read: {type(error).__name__}: {reason}; {how_to_replace(folder)}"
         ) from error
 
 
@@ -321,5 +331,5 @@ def _check_pipeline(folder: Path, pipeline: Any, description: Description) -> No
     if others or not hasattr(pipeline, "predict"):
         what = f"predicts {others[0]!r}" if others else f"holds a {type(pipeline).__name__}"
         raise ArtifactError(
-            f"{folder / PIPELINE}: {what}, unlike {DESCRIPTION}; copy or make the model again"
+            f"{folder / PIPELINE}: {what}, unlike {DESCRIPTION}; {how_to_replace(folder)}"
         )

@@ -27,7 +27,7 @@ from dana.core.artifacts import (
     write_json,
     write_text,
 )
-from dana.core.errors import DanaError, DataError
+from dana.core.errors import ArtifactError, DanaError, DataError
 from dana.core.files import folder_lock, make_parent, replace_folder, restore_folder, temp_dir
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
@@ -681,6 +681,18 @@ def _vectors_model(task: TaskCard, examples: list[Example], encoder: Transformer
     return fitted(vectors, targets, task.label_kind, strength, task.class_weight)
 
 
+def _identity_of(encoder: Path) -> str | None:
+    """Return what an encoder was made from; None where there is none, or its note is damaged."""
+    note = encoder / ENCODER_NOTE
+    if not note.is_file():
+        return None
+    try:
+        content = read_json(note)
+    except ArtifactError:
+        return None
+    return content.get("made_from") if isinstance(content, dict) else None
+
+
 def encoder_stage(
     model: str, base: str, out: Path, max_tokens: int, task_name: str, base_name: str, folds: int
 ) -> str:
@@ -710,8 +722,7 @@ def encoder_stage(
         on_rank_0(lambda: shutil.rmtree(restored, ignore_errors=True))
         log.info("encoder   no objective was worth it: the base stays as it is")
         return ""
-    note = restored / ENCODER_NOTE
-    if note.is_file() and read_json(note).get("made_from") == identity:
+    if _identity_of(restored) == identity:
         return str(out)
     # A sentence of the README, on the text that the model was adapted to.
     texts = "All labelled texts had a part in choosing that text."

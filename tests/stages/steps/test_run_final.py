@@ -11,7 +11,7 @@ import pytest
 import dana
 from dana.cli.main import main
 from dana.core.artifacts import read_json, read_manifest
-from dana.core.errors import ConfigError, DataError
+from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.schemas import iterate_documents
 from dana.core.settings import load
 from dana.finetuning.result_card import result_lines
@@ -19,7 +19,7 @@ from dana.finetuning.result_model import Description, open_result
 from dana.finetuning.settings import FinetuneSettings
 from dana.stages import final
 from dana.stages.baselines import baselines_stage
-from dana.stages.final import final_stage
+from dana.stages.final import encoder_stage, final_stage
 from dana.stages.join import join_run
 from dana.stages.predict import NewText, predict_stage
 from dana.stages.recipe import write_recipe
@@ -149,6 +149,35 @@ def test_the_model_reads_all_labelled_texts_and_answers_to_its_words(inputs, run
     }
     known = {term for term in pipeline[0].vocabulary_ if " " not in term}
     assert known == words
+
+
+@pytest.mark.parametrize("content", ["", '{"made_from": "12', "[]"])
+def test_an_encoder_with_a_damaged_note_is_made_again(run, tmp_path, content):
+    model = str(run / "final/arms/dana/adapted")
+    out = tmp_path / "encoder"
+    arguments = ("base", out, 24, "toy", "base", FOLDS)
+    encoder_stage(model, *arguments)
+    before = {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()}
+    (out / "dana.json").write_text(content)
+    encoder_stage(model, *arguments)
+    assert {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()} == before
+
+
+def test_the_remedy_for_a_damaged_model_mends_the_run(inputs, run, tmp_path, capsys):
+    """The run leaves a model that it finds, so running it again alone would change nothing."""
+    copy = copy_of(run, tmp_path)
+    model = copy / "model"
+    for name in ("result.json", "model.skops", "likeness.json", "likeness.safetensors"):
+        content = (model / name).read_bytes()
+        (model / name).write_bytes(content[: len(content) // 2])
+        with pytest.raises(ArtifactError) as error:
+            dana.load(copy)
+        assert str(error.value).startswith(f"{model / name}")
+        assert f"copy {model} again, or remove it and run its command again" in str(error.value)
+        (model / name).write_bytes(content)
+    shutil.rmtree(model)
+    execute(plan_run(recipe(inputs, copy)))
+    assert len(dana.load(copy).predict(["apple word1 plum"])) == 1
 
 
 def test_the_text_of_the_encoder_was_chosen_by_all_labelled_texts(inputs, run):
