@@ -21,6 +21,7 @@ from dana.core.files import (
     folder_lock,
     make_parent,
     paths_below,
+    remove_leftovers,
     settle_remake,
     sync,
     sync_folder,
@@ -293,6 +294,7 @@ def make_on_all_ranks(
             settle_remake(path)
             existing = find_reusable(path, kind, inputs, remake)
             if existing is not None:
+                remove_leftovers(path)
                 return existing
             refuse_inside_artifact(path)
             stack.enter_context(make_parent(path))

@@ -129,7 +129,18 @@ def _temporary_name(path: Path) -> Path:
 
     What dead processes of this machine left under such names is removed first.
     """
-    prefix = f".{path.name}.tmp-{os.uname().nodename}-"
+    _remove_temporary(path)
+    return path.with_name(f"{_temporary_prefix(path)}{os.getpid()}")
+
+
+def _temporary_prefix(path: Path) -> str:
+    """Return what the temporary names of a path begin with on this machine."""
+    return f".{path.name}.tmp-{os.uname().nodename}-"
+
+
+def _remove_temporary(path: Path) -> None:
+    """Remove the temporary files and folders that dead processes of this machine left for a path."""
+    prefix = _temporary_prefix(path)
     for leftover in path.parent.glob(f"{escape(prefix)}*"):
         process = leftover.name.removeprefix(prefix)
         if not process.isdecimal() or _is_alive(int(process)):
@@ -138,7 +149,6 @@ def _temporary_name(path: Path) -> Path:
             shutil.rmtree(leftover, ignore_errors=True)
         else:
             leftover.unlink(missing_ok=True)
-    return path.with_name(f"{prefix}{os.getpid()}")
 
 
 def _is_alive(process: int) -> bool:
@@ -276,6 +286,32 @@ def _owner(file: Path) -> str:
         return "another process"
 
 
+def remove_leftovers(path: Path, is_replaced: bool = False) -> None:
+    """Remove what a process left that was killed after it had put a whole folder at `path`.
+
+    Nothing is done while a process writes the folder, or where nothing may be written.
+
+    Args:
+        path: A folder that is there.
+        is_replaced: Whether :func:`replace_folder` writes it, which may leave the former one, too.
+    """
+    if not path.name:
+        return
+    file = _lock_file(path)
+    if not file.exists():  # it is removed last
+        return
+    from filelock import FileLock, Timeout
+
+    try:
+        with FileLock(file, timeout=0):
+            _remove_temporary(path)
+            if is_replaced and path.exists():
+                shutil.rmtree(_former(path), ignore_errors=True)
+            file.unlink(missing_ok=True)
+    except (Timeout, OSError):
+        return
+
+
 def text_digest(text: str) -> bytes:
     """Compute a 16-byte digest of a text."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
@@ -398,11 +434,11 @@ def settle_remake(path: Path) -> None:
     if not path.name:
         return
     former = _former(path)
-    if not former.is_dir():
+    file = _lock_file(former)
+    if not former.is_dir() and not file.exists():  # the lock is removed last
         return
     from filelock import FileLock, Timeout
 
-    file = _lock_file(former)
     try:
         with FileLock(file, timeout=0):
             if path.exists():

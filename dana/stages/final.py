@@ -28,7 +28,14 @@ from dana.core.artifacts import (
     write_text,
 )
 from dana.core.errors import ArtifactError, DanaError, DataError
-from dana.core.files import folder_lock, make_parent, replace_folder, restore_folder, temp_dir
+from dana.core.files import (
+    folder_lock,
+    make_parent,
+    remove_leftovers,
+    replace_folder,
+    restore_folder,
+    temp_dir,
+)
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.raw_files import RawFiles
@@ -467,6 +474,7 @@ def _publish_model(
         has_same_choice = former.get("choice") == notes["choice"]
         is_same = has_same_choice and former["made_from"] == notes["made_from"]
         if is_later or is_same:
+            remove_leftovers(target, is_replaced=True)
             return
 
     texts = ending.every_text()
@@ -723,6 +731,8 @@ def encoder_stage(
         log.info("encoder   no objective was worth it: the base stays as it is")
         return ""
     if _identity_of(restored) == identity:
+        if restored == out:
+            on_rank_0(lambda: remove_leftovers(out, is_replaced=True))
         return str(out)
     # A sentence of the README, on the text that the model was adapted to.
     texts = "All labelled texts had a part in choosing that text."

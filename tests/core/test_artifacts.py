@@ -23,7 +23,7 @@ from dana.core.artifacts import (
     write_json,
 )
 from dana.core.errors import ArtifactError, Contradiction
-from dana.core.files import settle_remake
+from dana.core.files import folder_lock, settle_remake, temp_dir
 from dana.core.remake import call_remaking
 from dana.core.schemas import table_identity
 
@@ -52,6 +52,45 @@ def test_the_fingerprint_ignores_key_order_and_nothing_else():
     )  # printf '{"a": 1}' | b2sum -l 128
     assert fingerprint({"a": "α"}) == "c57a286f21a481ed65f39d5a53ac329f"
     assert fingerprint({"n": np.int64(1)}) == fingerprint({"n": 1})
+
+
+KILLED_AFTER_ITS_RENAME = """
+import os, shutil, signal, sys
+from pathlib import Path
+from dana.core.artifacts import make
+
+shutil.rmtree = lambda *arguments, **options: os.kill(os.getpid(), signal.SIGKILL)
+value = int(sys.argv[2])
+make(Path(sys.argv[1]), "x", {"value": value}, lambda draft: None, remake=True)
+"""
+
+
+def test_a_process_that_was_killed_when_its_folder_was_there_leaves_nothing_after_a_reuse(tmp_path):
+    """The former folder, which may be large, waits beside the new one until then."""
+    path = tmp_path / "x"
+    make(path, "x", {"value": 1}, _write("old"))
+    command = [sys.executable, "-c", KILLED_AFTER_ITS_RENAME, str(path), "2"]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert len(names_in(tmp_path)) == 3, "the folder, the lock and the former folder"
+    make(path, "x", {"value": 2}, pytest.fail)
+    assert names_in(tmp_path) == ["x"]
+
+
+def test_the_lock_of_a_remake_that_was_killed_at_its_very_end_is_removed(tmp_path):
+    path = tmp_path / "x"
+    make(path, "x", {"value": 1}, _write("new"))
+    (tmp_path / "..x.old.lock").write_text("process 1")
+    make(path, "x", {"value": 1}, pytest.fail)
+    assert names_in(tmp_path) == ["x"]
+
+
+def test_what_a_process_at_work_has_beside_a_folder_stays(tmp_path):
+    path = tmp_path / "x"
+    make(path, "x", {"value": 1}, _write("old"))
+    with folder_lock(path), temp_dir(path):
+        before = names_in(tmp_path)
+        make(path, "x", {"value": 1}, pytest.fail)
+        assert names_in(tmp_path) == before
 
 
 def test_json_takes_paths_and_numpy_numbers_and_refuses_nan(tmp_path):

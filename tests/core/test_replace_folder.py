@@ -8,7 +8,13 @@ import time
 
 import pytest
 
-from dana.core.files import folder_lock, read_unmixed, replace_folder, restore_folder
+from dana.core.files import (
+    folder_lock,
+    read_unmixed,
+    remove_leftovers,
+    replace_folder,
+    restore_folder,
+)
 
 KILL = """
 import os, shutil, signal, sys
@@ -63,6 +69,18 @@ def test_after_a_kill_at_any_step_one_of_the_two_is_there_whole(tmp_path, moment
     replace_folder(make(again, "again"), path)
     assert (path / "word").read_text() == "again"
     assert not (tmp_path / ".model.old").exists()
+
+
+def test_the_former_folder_that_a_killed_process_left_is_removed_with_its_lock(tmp_path):
+    path = make(tmp_path / "model", "new")
+    make(tmp_path / ".model.old", "old")
+    (tmp_path / ".model.lock").write_text("process 1")
+    with folder_lock(path):
+        remove_leftovers(path, is_replaced=True)
+        assert (tmp_path / ".model.old").is_dir(), "a process is at work"
+    (tmp_path / ".model.lock").write_text("process 1")
+    remove_leftovers(path, is_replaced=True)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
 
 
 def test_where_nothing_may_be_written_the_old_folder_is_read_in_its_place(tmp_path, monkeypatch):
