@@ -184,6 +184,7 @@ def test_the_pages_say_what_the_committed_rows_say(evidence):
     for name, text in (
         ("README.md", pages.summary(results)),
         ("docs/results/adaptation.md", pages.all_tables(results)),
+        ("docs/results/few-labels.md", pages.markdown(evidence["verdicts"].own_table(results))),
     ):
         page = (pages.ROOT / name).read_text(encoding="utf-8")
         assert page == pages.between_marks(page, text), (

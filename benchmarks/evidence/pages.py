@@ -1,4 +1,4 @@
-"""Write what the committed rows say into the README and docs/results/adaptation.md, between two marks."""
+"""Write what the committed rows say into the README and two pages of docs/results, between two marks."""
 
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from verdicts import (
     filled,
     forgetting_table,
     in_words,
+    own_table,
     pooled,
     prediction_table,
     question_table,
@@ -102,10 +103,11 @@ def between_marks(page: str, text: str, begin: str = BEGIN) -> str:
 
 
 def write_pages(results: Results) -> None:
-    """Write both pages and the figure anew."""
+    """Write the pages and the figure anew."""
     for name, text in (
         ("README.md", summary(results)),
         ("docs/results/adaptation.md", all_tables(results)),
+        ("docs/results/few-labels.md", markdown(own_table(results))),
     ):
         path = ROOT / name
         write_text(path, between_marks(path.read_text(encoding="utf-8"), text))

@@ -20,6 +20,9 @@ from plan import (
     MODEL,
     OBJECTIVES,
     OTHER_STEPS,
+    OWN,
+    OWN_AND_CHOSEN,
+    OWN_OBJECTIVE,
     PAPER_SEGMENTS,
     PAPER_SIGMOID,
     RANDOM,
@@ -281,6 +284,33 @@ def control_table(results: Results) -> list[dict[str, str]]:
     return [row for row in rows if f"{SHUFFLED} - base, {SIZES[0]}" in row]
 
 
+def own_table(results: Results) -> list[dict[str, str]]:
+    """Return what adapting on the task's own texts gains, alone and together with chosen text."""
+    rows = []
+    for task in TASKS:
+        choice = choice_of(results, task.name)
+        objective = choice
+        if choice == NONE or (choice == "position" and task.group is None):
+            objective = OWN_OBJECTIVE
+        for size in SIZES:
+            base = scores_of(results, task.name, BASE, size)
+            own = scores_of(results, task.name, OWN, size, objective=objective)
+            if base is None or own is None or len(own.indices) < 2:
+                continue
+            both = scores_of(results, task.name, OWN_AND_CHOSEN, size)
+            row = {"task": task.name, "objective": str(objective), "labels": str(size)}
+            row["base"] = f"{base.accuracy:.3f}"
+            for arm in (RANDOM, CHOSEN):
+                scores = scores_of(results, task.name, arm, size)
+                row[f"{arm} text"] = "" if scores is None else f"{scores.accuracy:.3f}"
+            row["own texts"] = f"{own.accuracy:.3f}"
+            row["own and chosen"] = "" if both is None else f"{both.accuracy:.3f}"
+            row["adaptations"] = str(len(own.indices))
+            row["own - base"] = in_words(difference(own, base))
+            rows.append(row)
+    return rows
+
+
 def variant_table(results: Results) -> list[dict[str, str]]:
     """Return what other bases, lengths and the paper's own path reach; two adaptations decide nothing."""
     kinds: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
@@ -417,6 +447,7 @@ def print_tables(results: Results) -> None:
     others = {
         f"the whole model fine-tuned, {TARGET_TEXTS} labels": tuned_table(results),
         "the control: chosen text with its sentences shuffled": control_table(results),
+        "the task's own texts": own_table(results),
         f"variants, {' and '.join(map(str, SIZES))} labels": variant_table(results),
         "what the pilot predicted": prediction_table(results),
         "other tasks, chosen - base": forgetting_table(results),
