@@ -1,11 +1,12 @@
 # make quickstart   the whole job on text that ships with dana: no data, no hub, no GPU
 # make test         the default test suite
 # make test-core    the core alone, installed without dana/studies
+# make coverage     the share of lines and branches of dana/ that the default tests run, in build/coverage.md
 # make docs         the documentation's site, in site/
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: quickstart test test-slow test-core lint docs clean
+.PHONY: quickstart test test-slow test-core coverage lint docs clean
 
 quickstart: .venv/offline
 	$(BIN)/dana quickstart
@@ -24,6 +25,12 @@ test-core:
 	  && .venv/bin/dana --help && .venv/bin/python -m pytest --collect-only --quiet --quiet \
 	  && .venv/bin/python -m pytest -m "not slow and not gpu" --numprocesses auto --maxprocesses 8 --dist loadfile \
 	    tests/core tests/cli tests/api tests/report tests/stages/steps tests/weighting tests/test_recipes.py tests/test_versions.py
+
+coverage: .venv/test
+	$(BIN)/python -m pip install --quiet "pytest-cov>=6"
+	mkdir -p build
+	$(BIN)/python -m pytest -m "not slow and not gpu" --numprocesses auto --maxprocesses 8 --dist loadfile \
+	  --cov=dana --cov-branch --cov-report=markdown:build/coverage.md --cov-report=term $(TESTS)
 
 lint: .venv/dev
 	$(BIN)/ruff check .

@@ -27,8 +27,15 @@ def test_workflows_call_targets_of_make():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     called = set(re.findall(r"make ([a-z-]+)", workflow))
-    assert called == {"lint", "docs", "test", "test-slow", "test-core"}
+    assert called == {"lint", "docs", "test", "test-slow", "test-core", "coverage"}
     assert called <= targets
+
+
+def test_a_release_puts_its_site_where_the_site_looks_for_others():
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    assert "mike deploy --push" in workflow
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert "version: {provider: mike}" in site
 
 
 def test_workflows_try_the_versions_of_python_that_the_package_names():
