@@ -41,6 +41,11 @@ META_DIR = "__dana__"
 MANIFEST = f"{META_DIR}/manifest.json"
 TABLES = "tables"  # in a manifest: the Parquet files of the folder
 GIVEN = "given"  # in a manifest: settings that a command gave beside the run's recipe
+UNFINISHED = (
+    "-shards",
+    "-seeds",
+    "-checkpoints",
+)  # ends of names of folders that are removed in the end
 MANIFEST_KEYS = {
     "kind": str,
     "fingerprint": str,
@@ -135,18 +140,8 @@ def read_json(path: Path) -> Any:
         raise ArtifactError(f"{path}{line}: cannot be read: {reason}") from error
 
 
-def is_finished(file: Path) -> bool:
-    """Return True for a file in no folder that dana removes in the end, as ``scores-shards``."""
-    return not any(map(_is_temporary, file.parts))
-
-
-def _is_temporary(name: str) -> bool:
-    """Return whether dana removes a folder of this name in the end."""
-    return name.startswith(".") or name.endswith(("-shards", "-seeds", "-checkpoints"))
-
-
 def run_manifests(run: Path) -> list[Path]:
-    """List the manifests of a run, without those of a run inside it.
+    """List the manifests of a run, without those of a run inside it and of what is not finished.
 
     A run inside it has ``steps`` of its own.
     """
@@ -154,7 +149,9 @@ def run_manifests(run: Path) -> list[Path]:
     manifests = []
     for file in paths_below(run, f"**/{MANIFEST}"):
         is_inner = any(map(file.is_relative_to, inner_runs))
-        if is_finished(file.relative_to(run)) and not is_inner:
+        folders = file.relative_to(run).parts
+        is_unfinished = any(folder.endswith(UNFINISHED) for folder in folders)
+        if not is_inner and not is_unfinished:
             manifests.append(file)
     return manifests
 

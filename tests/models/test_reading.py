@@ -6,6 +6,7 @@ from tokenizers.models import BPE, WordPiece
 from tokenizers.pre_tokenizers import ByteLevel, Whitespace
 from transformers import PreTrainedTokenizerFast
 
+from dana.models.folder import load_own_tokenizer
 from dana.models.reading import unread_share
 
 PIECES = ["[UNK]", "house", "ho", "##use", "a", "##b", "##c", "о", "##д", "##ом", "房", "子"]
@@ -48,3 +49,16 @@ def test_a_letter_of_several_pieces_counts_once_and_long_texts_to_their_end():
     inner.enable_truncation(3)
     bytewise = PreTrainedTokenizerFast(tokenizer_object=inner)
     assert unread_share(bytewise, ["дом " * 10 + "a"]) == pytest.approx(30 / 31)
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [
+        ("The printer on the second floor has stopped, and nobody can scan invoices.", 0, 0.06),
+        ("Der Drucker im zweiten Stock druckt nicht, niemand kann Rechnungen scannen.", 0.1, 0.25),
+        ("Принтер на втором этаже перестал работать, никто не сканирует счета.", 0.9, 1),
+        ("توقفت الطابعة في الطابق الثاني عن العمل ولا يستطيع أحد مسح الفواتير.", 0.9, 1),
+    ],
+)
+def test_the_smallest_base_reads_english_some_german_and_hardly_other_scripts(text, least, most):
+    assert least <= unread_share(load_own_tokenizer("dana-mini"), [text]) <= most
