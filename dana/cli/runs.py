@@ -61,8 +61,13 @@ def add_runs(add: AddCommand) -> None:
     init.add_argument(
         "--pool",
         nargs="+",
-        required=True,
         help="text to choose from: files, folders, globs or URLs",
+    )
+    init.add_argument(
+        "--unlabelled",
+        nargs="+",
+        metavar="FILE",
+        help="more texts of the same kind, without labels, to adapt on: files, folders, globs or URLs",
     )
     init.add_argument(
         "--out",
@@ -178,7 +183,7 @@ def prediction_lines(folder: Path) -> list[str]:
 
 
 def _init(args: argparse.Namespace) -> None:
-    """Prepare a run from a table of labelled texts and a pool of other documents.
+    """Prepare a run from a table of labelled texts and other text: a pool, texts without labels, or both.
 
     Finds separator, encoding and columns by looking, drops repeats, divides the texts into
     stratified folds, compares the pool with them, and writes FOLDER with card.yaml, texts.parquet
@@ -189,7 +194,17 @@ def _init(args: argparse.Namespace) -> None:
     from dana.stages.settings import inputs_from
 
     names = [name.replace("-", "_") for name in COLUMNS]
-    names += ["label", "kind", "labels", "test", "folds", "model", "objective", "on_bad_record"]
+    names += [
+        "label",
+        "kind",
+        "labels",
+        "test",
+        "folds",
+        "model",
+        "objective",
+        "on_bad_record",
+        "unlabelled",
+    ]
     options = {name: getattr(args, name) for name in names}
     inputs = inputs_from(args.inputs)
     folder = init(args.table, args.pool, args.out, inputs=inputs, **options)

@@ -8,6 +8,7 @@ from dana.core.artifacts import read_json
 from dana.models.folder import licence_line, model_name
 from dana.tasks.card import TaskCard
 from dana.tasks.kinds.multi_label import THRESHOLD, MultiLabel
+from dana.train.settings import UNLABELLED
 
 CHOICE = "choice.json"
 FORMS = {
@@ -15,8 +16,9 @@ FORMS = {
     "vectors": "vectors of {model} with {linear}",
     "finetuned": "{model}, fine-tuned",
 }
-BASE = "the base"
 ADAPTED = "the adapted model"
+# What the models of arms are called; those of other arms are ADAPTED.
+MODELS = {"base": "the base", UNLABELLED: "the model adapted on unlabelled texts"}
 MODEL_CARD = """\
 ---
 {licence}library_name: {library}
@@ -100,8 +102,7 @@ tags: [dana]
 
 # {base}, adapted by dana
 
-An encoder of texts: {base}, trained further on text that is like the labelled texts of {task}.
-{texts}
+An encoder of texts: {base}, trained further on {texts}
 
 ```python
 {lines}
@@ -121,14 +122,14 @@ ENCODER_LINES = (
 
 
 UNADAPTED = "With all labelled texts no objective was worth it, so that the adapted model is the base as it is."
-POOL_TERMS = "It was trained further on text of the pool that recipe.yaml names, under the terms of that text."
+TEXT_TERMS = "It was trained further on text that recipe.yaml names, under the terms of that text."
 
 
 def candidate_words(kind: str, has_labels: bool = True) -> str:
     """Say in words what a candidate is, by its kind: ``tfidf``, ``vectors-base``, ``contrastive-dana``."""
     form, _, arm = kind.partition("-")
     linear = "logistic regression" if has_labels else "ridge regression"
-    model = BASE if arm == "base" else ADAPTED
+    model = MODELS.get(arm, ADAPTED)
     words = FORMS.get(form, f"{{model}}, fine-tuned ({form})")
     return words.format(tfidf=f"TF-IDF with {linear}", model=model, linear=linear)
 
@@ -239,24 +240,38 @@ def model_card(
     )
 
 
-def encoder_card(model: str, base: str, task: str, texts: str, folder: Path) -> str:
+def text_words(arm: str, task: str, has_folds: bool) -> str:
+    """Say on what text an arm adapts its model, and which labelled texts chose it.
+
+    Args:
+        arm: Name of the arm.
+        task: Name of the task.
+        has_folds: Whether the labelled texts have folds, each of which is tested once.
+    """
+    if arm == UNLABELLED:
+        return f"texts of the kind of {task}, without labels."
+    choosing = "All labelled texts"
+    if not has_folds:
+        choosing += " but those of the test split"
+    return f"text that is like the labelled texts of {task}.\n{choosing} had a part in choosing that text."
+
+
+def encoder_card(model: str, base: str, texts: str, folder: Path) -> str:
     """Return the README of an encoder.
 
     Args:
         model: The adapted model.
         base: The base model of the run.
-        task: Name of the task.
-        texts: Says which labelled texts chose the text that it was trained on.
+        texts: The text that it was trained on (:func:`text_words`).
         folder: Its folder.
     """
     terms = _base_terms(base)
     return ENCODER_CARD.format(
         licence=licence_line(model) or licence_line(base),
         base=model_name(base),
-        task=task,
         texts=texts,
         lines="\n".join(encoder_lines(folder)),
-        terms=f"{terms} {POOL_TERMS}",
+        terms=f"{terms} {TEXT_TERMS}",
     )
 
 
@@ -365,5 +380,5 @@ def _terms(task: TaskCard, kind: str, base: str) -> str:
     if form != "tfidf":
         words.insert(0, _base_terms(base))
         if arm != "base":
-            words.insert(1, POOL_TERMS)
+            words.insert(1, TEXT_TERMS)
     return " ".join(words)

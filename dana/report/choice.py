@@ -18,6 +18,11 @@ FORMS = {
     "vectors": "sentence vectors of {} with a linear model",
     "finetuned": "{}, fine-tuned",
 }
+# Names of the models of these arms.
+MODELS = {
+    "base": "the model as it was",
+    "unlabelled": "the model adapted on unlabelled texts",
+}
 
 
 def candidate_name(kind: str) -> str:
@@ -29,9 +34,7 @@ def candidate_name(kind: str) -> str:
             fine-tuning that is not in :data:`FORMS` stands for itself: ``contrastive-dana``.
     """
     form, _, arm = kind.partition("-")
-    model = "the adapted model"
-    if arm == "base":
-        model = "the model as it was"
+    model = MODELS.get(arm, "the adapted model")
     if form not in FORMS:
         return f"{model}, fine-tuned ({form})"
     return FORMS[form].format(model)

@@ -1,7 +1,7 @@
 """Say what a pilot of objectives chose, and why."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -10,6 +10,18 @@ from dana.report.page import Section, Table, decimals, number, text_columns
 from dana.report.run import RunFrames
 
 NONE = "none"
+
+
+class Pilot(NamedTuple):
+    """Which pilot of a run it is.
+
+    Attributes:
+        adaptation: Index of its adaptation or fold.
+        is_unlabelled: Whether it trained on the texts without labels.
+    """
+
+    adaptation: int
+    is_unlabelled: bool
 
 
 def pilot_text(manifest: Mapping[str, Any]) -> str:
@@ -48,28 +60,33 @@ def pilot_section(run: RunFrames) -> Section | None:
     if not pilots:
         return None
     rows = []
-    for index, manifest in sorted(pilots.items()):
+    for pilot, manifest in sorted(pilots.items()):
         for trial in manifest["trials"]:
             outcome = ""
             if trial["left_out"]:
                 outcome = f"left out: {trial['left_out']}"
             elif trial["objective"] == manifest["choice"]:
                 outcome = "chosen"
-            rows.append({"adaptation": index, **trial, "outcome": outcome})
+            text = "unlabelled" if pilot.is_unlabelled else "selected"
+            rows.append({"adaptation": pilot.adaptation, "text": text, **trial, "outcome": outcome})
     first = pilots[min(pilots)]
-    answer = [pilot_text(manifest) for _, manifest in sorted(pilots.items())]
-    if len(pilots) == 1:
+    answer = []
+    for pilot, manifest in sorted(pilots.items()):
+        words = pilot_text(manifest)
+        answer.append(f"On texts without labels: {words}" if pilot.is_unlabelled else words)
+    if all(pilot.adaptation == 0 for pilot in pilots):
         answer.append(
-            "Other folds or adaptations take this choice; of folds, texts that they test had a "
-            "part in it."
+            "Other folds or adaptations choose as the first did; of folds, texts that they test had "
+            "a part in that."
         )
     caption = (
         f"Pilot: {first['steps']} steps by each objective, then probes of the training texts by "
         "folds; score in the task's metric, gain over none, its standard error over texts, and the "
         "gain that counts."
     )
+    has_both = len({pilot.is_unlabelled for pilot in pilots}) > 1
     columns = (
-        *text_columns("objective"),
+        *text_columns(*(["text"] if has_both else []), "objective"),
         *decimals(4, "score", "gain", "error", "bar"),
         *text_columns("outcome"),
     )
@@ -78,13 +95,18 @@ def pilot_section(run: RunFrames) -> Section | None:
 
 
 def is_base_kept(run: RunFrames) -> bool:
-    """Return whether pilots found no objective that pays, so that the arms are the base."""
-    choices = {manifest["choice"] for manifest in _pilots(run).values()}
+    """Return whether pilots found no objective that pays, so that the arms are the base.
+
+    With pilots on selected and on unlabelled text, it is about the arms that select.
+    """
+    pilots = _pilots(run)
+    of_selected = [manifest for pilot, manifest in pilots.items() if not pilot.is_unlabelled]
+    choices = {manifest["choice"] for manifest in of_selected or pilots.values()}
     return choices == {NONE}
 
 
-def _pilots(run: RunFrames) -> dict[int, dict[str, Any]]:
-    """Return the manifests of a run's pilots by adaptation or fold."""
+def _pilots(run: RunFrames) -> dict[Pilot, dict[str, Any]]:
+    """Return the manifests of a run's pilots."""
     pilots = {}
     for step, manifest in run.stages.items():
         if manifest.get("kind") != "pilot":
@@ -93,5 +115,5 @@ def _pilots(run: RunFrames) -> dict[int, dict[str, Any]]:
         if parents[0] == FINAL:  # of the model at the end, which no fold tests
             continue
         index = int(parents[1]) if parents[0] == NESTED else 0
-        pilots[index] = manifest
+        pilots[Pilot(index, parents[-1].endswith("-unlabelled"))] = manifest
     return pilots

@@ -48,6 +48,7 @@ ARM_NAMES = {
     ADAPTED: "adapted",
     "base": "not adapted",
     "random": "random text",
+    "unlabelled": "unlabelled text",
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from dana.core.config import merge_sections, require
 from dana.core.errors import ConfigError, suggestion
 from dana.core.settings import load
-from dana.train.settings import AdaptSettings, check_mix
+from dana.train.settings import UNLABELLED, AdaptSettings, check_mix
 from dana.weighting.settings import WeighSettings
 
 NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
@@ -18,6 +18,7 @@ TEXTS: dict[str, dict[str, float]] = {
     "base": {},
     "pool": {"pool": 1.0},
     "task": {"task": 1.0},
+    UNLABELLED: {UNLABELLED: 1.0},
 }
 ALLOWED = f"{', '.join(TEXTS)}, or a mapping with any of {', '.join(KEYS)}"
 SHARE = 0.3  # of the task's own text beside selected text; other shares were not tried
@@ -29,6 +30,7 @@ READY: dict[str, Any] = {
     "random": {"selector": "random"},
     "dana": {},
     "task": "task",
+    UNLABELLED: UNLABELLED,
     "task+random": {"mix": {"task": SHARE, "selected": 1 - SHARE}, "selector": "random"},
     "task+dana": {"mix": {"task": SHARE, "selected": 1 - SHARE}},
 }
@@ -41,8 +43,8 @@ class Arm:
     Attributes:
         name: Name, also of its folder.
         mix: Shares of the predicted tokens by text: ``selected``, ``task`` (Gururangan et al. 2020:
-            TAPT alone, DAPT with TAPT beside the others) and ``pool``; empty for the model as it
-            is.
+            TAPT alone, DAPT with TAPT beside the others), ``unlabelled`` (the task's own texts
+            without labels) and ``pool``; empty for the model as it is.
         after: The arm whose adapted model it starts from; empty for the base.
         adapt: Settings of the training. Its ``tokens`` and phases are of the arm alone, without
             those of ``after``.
@@ -68,6 +70,16 @@ class Arm:
     def selects(self) -> bool:
         """Whether it is adapted on selected text."""
         return "selected" in self.mix
+
+    @property
+    def reads_target(self) -> bool:
+        """Whether the target text decides what it is adapted on."""
+        return "selected" in self.mix or "task" in self.mix
+
+    @property
+    def is_unlabelled(self) -> bool:
+        """Whether it is adapted on the task's texts without labels, and on nothing else."""
+        return set(self.mix) == {UNLABELLED}
 
 
 def parse_arms(

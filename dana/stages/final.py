@@ -4,6 +4,7 @@
 :mod:`dana.stages.final_steps` plans them.
 """
 
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -44,7 +45,7 @@ from dana.encoders.transformer import TransformerEncoder
 from dana.finetuning.choice import VERSION, Candidate, Choice, choose, label_rows
 from dana.finetuning.likeness import save_likeness
 from dana.finetuning.probe import LabelledVectors, choose_strength, fitted, in_key_order
-from dana.finetuning.result_card import CHOICE, encoder_card, model_card
+from dana.finetuning.result_card import CHOICE, encoder_card, model_card, text_words
 from dana.finetuning.result_card import result_lines as result_lines
 from dana.finetuning.result_model import (
     FINE_TUNED,
@@ -67,6 +68,7 @@ from dana.stages.baselines import fit_tfidf
 from dana.stages.final_steps import FINETUNED, TFIDF, VECTORS
 from dana.stages.finetune_seed import fit_classifier
 from dana.stages.probe import task_identity
+from dana.stages.texts import unlabelled_folder
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import Example, joined_texts, read_splits, subset
 from dana.tasks.kinds.base import Kind
@@ -485,7 +487,7 @@ def _publish_model(
             description.write(folder)
         else:
             fit(folder, ending, winner, description)
-            save_likeness(folder, texts, _pool_sample(ending.out / POOL))
+            save_likeness(folder, texts, _other_texts(ending.out / POOL))
         write_json(folder / CHOICE, content)
         is_in_parts = (folder / BACKBONE).is_dir()
         card = model_card(task, winner, content, ending.base, len(texts), is_in_parts)
@@ -567,16 +569,24 @@ def _model_inputs(
     return inputs
 
 
-def _pool_sample(folder: Path) -> list[str]:
+def _other_texts(folder: Path) -> list[str]:
     """Return the texts of about :data:`POOL_DOCUMENTS` documents of a pool, at equal distances.
 
-    A smaller pool is returned whole; a pool that is not read yet has none.
+    A smaller pool is returned whole. There are none if the pool is not read yet, or consists of the
+    task's own texts without labels.
     """
-    if not read_manifest(folder):
+    manifest = read_manifest(folder)
+    unlabelled = read_manifest(unlabelled_folder(folder))
+    if not manifest or _files_of(manifest) == _files_of(unlabelled):
         return []
     step = max(1, PoolText.open(folder).documents // POOL_DOCUMENTS)
     sample = islice(iterate_documents(folder), 0, None, step)
     return [document.text for document in sample]
+
+
+def _files_of(manifest: Mapping[str, Any]) -> Any:
+    """Return the files that an artifact of documents was read from; None of an empty manifest."""
+    return manifest.get("depends_on", {}).get("files")
 
 
 def _notes_of(folder: Path) -> dict[str, Any]:
@@ -702,16 +712,25 @@ def _identity_of(encoder: Path) -> str | None:
 
 
 def encoder_stage(
-    model: str, base: str, out: Path, max_tokens: int, task_name: str, base_name: str, folds: int
+    models: list[dict[str, str]],
+    choice: Path | None,
+    base: str,
+    out: Path,
+    max_tokens: int,
+    task_name: str,
+    base_name: str,
+    folds: int,
 ) -> str:
-    """Put the adapted model of all labelled texts into ``OUT/encoder``, where sentence-transformers opens it.
+    """Put an adapted model of all labelled texts into ``OUT/encoder``, where sentence-transformers opens it.
 
-    If adapting was not worth it, the model is its base. Then nothing is published, and an encoder
-    that is there from an earlier run is removed.
+    Of several it is the one whose vectors label best. If adapting was not worth it, that model is its
+    base. Then nothing is published, and an encoder that is there from an earlier run is removed.
 
     Args:
-        model: The adapted model; the base itself where a pilot chose to leave it as it is.
-        base: The model that it was adapted from.
+        models: The adapted models, each with the name of its ``arm`` and the ``model``; the base itself
+            where a pilot chose to leave it as it is.
+        choice: Folder of a choice with the scores of their vectors; None takes the first model.
+        base: The model that they were adapted from.
         out: Target folder.
         max_tokens: Longest text that sentence-transformers reads.
         task_name: Name of the task.
@@ -724,6 +743,7 @@ def encoder_stage(
     Raises:
         ArtifactError: If the model cannot be read, or the folder cannot be written.
     """
+    arm, model = _best_encoder(models, choice)
     identity = fingerprint({"model": model_identity(model), "max_tokens": max_tokens})
     restored = restore_folder(out)
     if model == base:
@@ -734,16 +754,33 @@ def encoder_stage(
         if restored == out:
             on_rank_0(lambda: remove_leftovers(out, is_replaced=True))
         return str(out)
-    # A sentence of the README, on the text that the model was adapted to.
-    texts = "All labelled texts had a part in choosing that text."
-    if not folds:
-        texts = "All labelled texts but those of the test split had a part in choosing that text."
+    texts = text_words(arm, task_name, bool(folds))
 
     def write(folder: Path) -> None:
         save_encoder(model, folder, max_tokens)
         write_json(folder / ENCODER_NOTE, {"made_from": identity})
-        write_text(folder / "README.md", encoder_card(model, base_name, task_name, texts, out))
+        write_text(folder / "README.md", encoder_card(model, base_name, texts, out))
 
     on_rank_0(lambda: publish(out, write))
-    log.info("encoder   %s is the base, adapted to text like the labelled texts", out)
+    log.info("encoder   %s is the base, adapted by the arm %s", out, arm)
     return str(out)
+
+
+def _best_encoder(models: list[dict[str, str]], choice: Path | None) -> tuple[str, str]:
+    """Return the arm and the model whose vectors label best; of equals, and without scores, the first.
+
+    Args:
+        models: See :func:`encoder_stage`.
+        choice: See :func:`encoder_stage`.
+    """
+    scores: dict[str, float] = {}
+    if choice is not None:
+        content = read_json(choice / CHOICE)
+        sign = 1 if content["direction"] == "higher" else -1
+        scores = {row["kind"]: sign * row["score"] for row in content["candidates"]}
+
+    def goodness(model: dict[str, str]) -> float:
+        return scores.get(f"{VECTORS}-{model['arm']}", -math.inf)
+
+    best = max(models, key=goodness)
+    return best["arm"], best["model"]

@@ -5,7 +5,7 @@ ready and leaves the best so far in ``OUT/model``. So a run that is stopped has 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from dana.stages.settings import RunSettings
 from dana.stages.steps.step import OutputOf, Step
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import read_splits, subset
+from dana.train.settings import UNLABELLED
 
 log = get_logger(__name__)
 
@@ -53,15 +54,33 @@ def check_final(settings: RunSettings, cards: Mapping[str, str]) -> None:
     require(not settings.seeds.stop_early, FINAL, settings.final, allowed)
 
 
-def arm_of_encoder(arms: Sequence[Arm]) -> Arm | None:
-    """Return the arm whose way of adapting makes the encoder: ``dana``, else the first that is no control."""
+@dataclass(frozen=True)
+class AdaptedModel:
+    """A model that an arm adapts with all labelled texts, for the choice at the end and for the encoder.
+
+    Attributes:
+        arm: Name of the arm.
+        steps: The steps that only this model needs; the last adapts it. They are empty where an
+            adaptation of the run is the same model.
+    """
+
+    arm: str
+    steps: Sequence[Step] = ()
+
+    @property
+    def output(self) -> OutputOf:
+        """The model."""
+        return OutputOf(self.steps[-1].name if self.steps else f"adapt/{self.arm}")
+
+
+def arms_of_models(arms: Sequence[Arm]) -> list[Arm]:
+    """Return the arms whose models are candidates at the end, beside the base.
+
+    They are ``dana``, or else the first that is no control; and ``unlabelled``.
+    """
     adapted = [arm for arm in arms if arm.is_adapted and not is_control(arm.name)]
-    return min(adapted, key=lambda arm: arm.name != "dana", default=None)
-
-
-def names_of_models(arm: Arm | None) -> list[str]:
-    """Return the names of the models that candidates are made of: the base, and the arm of the encoder."""
-    return [BASE] if arm is None else [BASE, arm.name]
+    first = sorted(adapted, key=lambda arm: arm.name != "dana")[:1]
+    return first + [arm for arm in adapted if arm.name == UNLABELLED and arm not in first]
 
 
 def methods_tried(settings: RunSettings, card: str, folds: int) -> list[str]:
@@ -107,36 +126,32 @@ def with_final(
     steps: Sequence[Step],
     settings: RunSettings,
     cards: Mapping[str, str],
-    arm: Arm | None,
+    models: Sequence[AdaptedModel],
     folds: int,
-    steps_of_all_texts: Sequence[Step],
 ) -> Iterator[Step]:
     """Yield the steps of a run, and among them those that choose and make its model.
 
-    A choice comes right after the last step that one kind of candidate needs.
+    A choice comes right after the last step that one kind of candidate needs. The encoder is kept as
+    soon as the vectors of all adapted models are tested.
 
     Args:
         steps: The steps of the run.
         settings: Settings of the run.
         cards: The card of its only task, by name.
-        arm: The arm of the encoder; None without one.
+        models: The adapted models (:func:`arms_of_models`).
         folds: Number of folds that the task has; 0 with one fixed split.
-        steps_of_all_texts: The steps that adapt that arm with all labelled texts; of a task with one
-            fixed split there are none, since its first adaptation reads them.
     """
     [(task, card)] = cards.items()
-    adapted: OutputOf | None = None  # the model that becomes the encoder
-    encoder_steps: list[Step] = []  # empty once they are yielded
-    if arm is not None:
-        adaptation = steps_of_all_texts[-1].name if steps_of_all_texts else f"adapt/{arm.name}"
-        adapted = OutputOf(adaptation)
-        encoder_steps = [*steps_of_all_texts, _encoder_step(settings, adapted, task, folds)]
-    candidates = _candidates(steps, settings, task, arm, adapted)
+    candidates = _candidates(steps, settings, task, models)
+    kinds_of_vectors = {f"{VECTORS}-{model.arm}" for model in models} & candidates.keys()
     kinds_by_last_step: dict[str, list[str]] = {}
     for kind, candidate in candidates.items():
         _, last_output = candidate["outputs"][-1]
         kinds_by_last_step.setdefault(last_output.step, []).append(kind)
     ready: list[dict[str, Any]] = []
+    missing_models = [*models]  # whose own steps are not yielded yet
+    made: set[str] = set()  # names of the own steps that are
+    has_encoder = not models
     # A choice waits for the one before, as each of them replaces OUT/model.
     choice_before: tuple[str, ...] = ()
     for step in steps:
@@ -145,22 +160,40 @@ def with_final(
         if not kinds:
             continue
         tested = [candidates[kind] for kind in kinds]
-        if adapted is not None and any(candidate["model"] == adapted for candidate in tested):
-            yield from encoder_steps
-            encoder_steps = []
         ready += tested
+        for model in [*missing_models]:
+            if any(candidate["model"] == model.output for candidate in tested):
+                yield from _not_yet_made(model.steps, made)
+                missing_models.remove(model)
         choice = _final_step(settings, card, kinds[-1], ready, candidates, folds, choice_before)
         choice_before = (choice.name,)
         yield choice
-    yield from encoder_steps
+        kinds_ready = {candidate["kind"] for candidate in ready}
+        if not (has_encoder or missing_models) and kinds_of_vectors <= kinds_ready:
+            yield _encoder_step(settings, models, choice, task, folds)
+            has_encoder = True
+    for model in missing_models:
+        yield from _not_yet_made(model.steps, made)
+    if not has_encoder:
+        yield _encoder_step(settings, models, None, task, folds)
+
+
+def _not_yet_made(steps: Sequence[Step], made: set[str]) -> Iterator[Step]:
+    """Yield the steps that are not made yet, and add their names to those that are.
+
+    Adapted models share steps where one continues from the other.
+    """
+    for step in steps:
+        if step.name not in made:
+            made.add(step.name)
+            yield step
 
 
 def _candidates(
     steps: Sequence[Step],
     settings: RunSettings,
     task: str,
-    arm: Arm | None,
-    adapted: OutputOf | None,
+    models: Sequence[AdaptedModel],
 ) -> dict[str, dict[str, Any]]:
     """Describe the candidates that the steps of a run test, the cheapest first.
 
@@ -178,14 +211,15 @@ def _candidates(
     families = [(VECTORS, VECTORS, f"probe/{task}")]
     families += [(method, FINETUNED, f"{CANDIDATE}/{method}") for method in settings.candidates]
     families.append((FINETUNED, FINETUNED, f"{FINETUNE}/{task}"))
+    outputs = {model.arm: model.output for model in models}
     for family, form, first in families:
-        for name in names_of_models(arm):
+        for name in (BASE, *outputs):
             start = f"{first}/{name}"
             makers = [step for step in steps if _begins_with(step.name, start)]
             if not makers:
                 continue
             # The probe of the base may read it as it was named, before a step prepares it.
-            model = makers[0].settings["model"] if name == BASE else adapted
+            model = makers[0].settings["model"] if name == BASE else outputs[name]
             kind = f"{family}-{name}"
             found[kind] = _candidate(kind, form, makers, start, model)
             if name != BASE:
@@ -281,10 +315,29 @@ def base_name(settings: RunSettings) -> str:
     return settings.model or f"a {settings.size} model from scratch"
 
 
-def _encoder_step(settings: RunSettings, adapted: OutputOf, task: str, folds: int) -> Step:
-    """Make the step that publishes the adapted model of all texts as ``OUT/encoder``."""
+def _encoder_step(
+    settings: RunSettings,
+    models: Sequence[AdaptedModel],
+    choice: Step | None,
+    task: str,
+    folds: int,
+) -> Step:
+    """Make the step that publishes an adapted model as ``OUT/encoder``.
+
+    Args:
+        settings: Settings of the run.
+        models: The adapted models, of which it takes the one whose vectors had the best score.
+        choice: The step of a choice, which has these scores if there are several models; None where
+            the run tests no candidate.
+        task: Name of the task.
+        folds: Number of folds of the task.
+    """
+    scores = None
+    if choice is not None and len(models) > 1:
+        scores = OutputOf(choice.name)
     arguments = {
-        "model": adapted,
+        "models": [{"arm": model.arm, "model": model.output} for model in models],
+        "choice": scores,
         "base": OutputOf(BASE),
         "out": Path(settings.out) / ENCODER,
         "max_tokens": settings.probe.max_tokens,

@@ -1,4 +1,4 @@
-"""``dana init``: make the folder of a run from labelled texts and a pool of other documents."""
+"""``dana init``: make the folder of a run from labelled texts, a pool of other documents, and texts without labels."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from dana.corpus.head import sample_documents
 from dana.corpus.inputs import Inputs
 from dana.corpus.overlap import OverlapIndex
 from dana.corpus.sources import STDIN
-from dana.corpus.text import strip_markers
+from dana.corpus.text import strip_markers, words
 from dana.corpus.unit_stream import Units, split_documents
 from dana.models.folder import check_checkpoint, load_config, load_own_tokenizer
 from dana.models.heads import positions_of
@@ -50,6 +50,7 @@ from dana.tasks.settings import BALANCED, Hygiene
 from dana.tasks.table_columns import list_names
 from dana.train.objectives.architectures import is_masked_model
 from dana.train.objectives.vectors import VectorObjective
+from dana.train.settings import UNLABELLED
 from dana.weighting.settings import PAPERS_BETA, Budget
 
 log = get_logger(__name__)
@@ -85,10 +86,20 @@ RECIPE_TEMPLATE = """\
 # Settings that differ from the defaults of docs/reference/settings.md; paths start from this folder.
 out: .                 # results are written beside this file
 task: card.yaml        # your texts and their folds
-{findings}pool: {pool}
-model: {model}   # to adapt; dana init takes the strongest installed one that adapts in five minutes here
+{findings}{texts}model: {model}   # to adapt; dana init takes the strongest installed one that adapts in five minutes
+{arms}{jobs}{result}{class_weight}adapt: {adapt}
+{weigh}"""
+# The next three are lines for RECIPE_TEMPLATE.
+POOL_ARMS = """\
 arms: [random, dana]   # adapted on random text, and on as much of the text most like yours
-{jobs}{result}{class_weight}adapt: {adapt}
+"""
+POOL_AND_UNLABELLED_ARMS = """\
+arms: [random, dana, unlabelled] # adapted on random text, on text most like yours, and on your texts without labels
+"""
+UNLABELLED_ARMS = """\
+arms: [unlabelled]     # adapted on your texts without labels, which are the pool, too: there is no other text
+"""
+WEIGH = """\
 weigh: {weigh} # no more than adapt reads, and no more than a fifth of the pool
 """
 # The next two are lines for RECIPE_TEMPLATE, and no templates themselves.
@@ -126,7 +137,7 @@ ADAPT = {
 
 def init(  # noqa: PLR0913, keywords of a public call
     table: Table,
-    pool: str | Path | Sequence[str | Path],
+    pool: str | Path | Sequence[str | Path] | None = None,
     out: str | Path | None = None,
     text: str | None = None,
     label: str | Sequence[str] | None = None,
@@ -140,14 +151,16 @@ def init(  # noqa: PLR0913, keywords of a public call
     kind: str | None = None,
     labels: Sequence[str] | None = None,
     on_bad_record: str = FAIL,
+    unlabelled: str | Path | Sequence[str | Path] | None = None,
 ) -> Path:
-    """Prepare a run from a table of labelled texts and a pool of other documents.
+    """Prepare a run from a table of labelled texts and other text: a pool, texts without labels, or both.
 
     Args:
         table: Labelled texts: a pandas table; a file in any format that dana reads, ``-`` for
             standard input; or a folder with a folder of text files per label, also in folders
             train, dev and test.
-        pool: Pool text: a file, folder, glob or URL, or several.
+        pool: Pool text to choose from: a file, folder, glob or URL, or several. None needs
+            `unlabelled`, and chooses nothing.
         out: Folder to write: new, empty, or with nothing but the files of an earlier ``dana init``.
             None takes the table's name without its suffix, ``table`` for one in memory.
         text: Column of the text. Documents of the pool have their text in a field of this name, or
@@ -173,19 +186,34 @@ def init(  # noqa: PLR0913, keywords of a public call
             ``token_labels``; None decides it by the values (:mod:`dana.tasks.labels`).
         labels: Names of the places of labels that are vectors of 0 and 1.
         on_bad_record: For records of the pool that cannot be read, or have no text: ``fail``, or
-            ``skip``, which counts them and goes on, here and in ``dana run``.
+            ``skip``, which counts them and goes on, here and in ``dana run``. So for texts without
+            labels.
+        unlabelled: More texts of the kind that the table has, without labels: a file, folder, glob
+            or URL, or several. The run has an arm that is adapted on them. Their text is in the field
+            that is the table's column of the text, or in ``text``.
 
     Returns:
         The folder, for ``dana run``: with ``card.yaml``, ``texts.parquet`` and ``recipe.yaml``.
 
     Raises:
         ArtifactError: If the folder holds something else, or is a file.
-        DanaError: If the table or the pool cannot be used.
+        ConfigError: If there is neither a pool nor a text without labels.
+        DanaError: If the table, the pool or the texts without labels cannot be used.
     """
     _check_objective(objective)
     folder = _new_folder(table, out)
     _check_model(model)
-    sample = _read_pool(pool, text, folder, on_bad_record)
+    pool_sources = _sources("pool", pool)
+    unlabelled_sources = _sources(UNLABELLED, unlabelled)
+    if not (pool_sources or unlabelled_sources):
+        raise ConfigError(
+            "there is no text to adapt a model on: name text to choose from by --pool, or texts of the "
+            f"same kind without labels by --{UNLABELLED}"
+        )
+    log.info(LINE, "reading", f"{folder.name}: the texts, and up to {MOST_READ:,} documents")
+    pool_sample = None
+    if pool_sources:
+        pool_sample = _read_sample(pool_sources, _text_inputs(text), folder, on_bad_record)
     labelled = read_labelled(
         table,
         test,
@@ -193,7 +221,7 @@ def init(  # noqa: PLR0913, keywords of a public call
         inputs=_table_inputs(inputs),
         kind=kind,
         labels=labels,
-        question=_question(table, sample.sources),
+        question=_question(table, pool_sources, unlabelled_sources),
         text=text,
         text_pair=text_pair,
         label=label,
@@ -202,18 +230,29 @@ def init(  # noqa: PLR0913, keywords of a public call
     tests = _describe_tests(labelled)
     reason_to_balance = _reason_to_balance(labelled)
     _log_texts(labelled, tests, reason_to_balance)
-    survey = _compare(sample, labelled)
-    _refuse_own_texts(sample, survey)
-    training = _choose_training(model, objective, labelled.kind, sample)
-    pool_lines = _describe_pool(sample, survey, training)
-    _log_lines("pool", pool_lines)
-    findings = [tests, *pool_lines]
+    unlabelled_sample = None
+    if unlabelled_sources:
+        text_inputs = _text_inputs(text, labelled.columns.get("text"))
+        unlabelled_sample = _read_sample(unlabelled_sources, text_inputs, folder, on_bad_record)
+    findings = [tests]
+    training = _choose_training(model, objective, labelled.kind, pool_sample)
+    if pool_sample is not None:
+        survey = _compare(pool_sample, labelled)
+        _refuse_own_texts(pool_sample, survey.holding_count)
+        pool_lines = _describe_pool(pool_sample, survey, training)
+        _log_lines("pool", pool_lines)
+        findings += pool_lines
+    if unlabelled_sample is not None:
+        line = _describe_unlabelled(unlabelled_sample, labelled)
+        log.info(LINE, "more", line)
+        findings.append(line)
     unread = _unread_line(training.model, labelled)
     if unread:
         log.warning(LINE, "model", unread)
         findings.append(unread)
     class_weight = _class_weight_line(reason_to_balance)
-    recipe = _recipe_text(folder, sample, findings, training, labelled.kind, class_weight)
+    texts = _Texts(pool_sample, unlabelled_sample)
+    recipe = _recipe_text(folder, texts, findings, training, labelled.kind, class_weight)
     _write_folder(folder, labelled, recipe)
     _log_plans(folder, training.seconds)
     return folder
@@ -296,15 +335,46 @@ def _check_model(model: str) -> None:
         read_pooling(model)  # raises if the checkpoint pools in a way that dana does not support
 
 
-class _PoolSample(NamedTuple):
-    """What was read of a pool.
+def _sources(setting: str, named: str | Path | Sequence[str | Path] | None) -> list[str]:
+    """Return the sources of the text that a setting names; none if it names nothing.
+
+    Args:
+        setting: ``pool`` or ``unlabelled``.
+        named: One source or several.
+
+    Raises:
+        ConfigError: If the setting is an empty list, or a source cannot be read again.
+    """
+    if named is None:
+        return []
+    sources = [named] if isinstance(named, str | Path) else named
+    names = [str(source) for source in sources]
+    require(bool(names), setting, names, "at least one file, folder, glob or URL")
+    if STDIN in names:
+        raise ConfigError(f"--{setting} -: dana run reads the text again; save it in a file first")
+    return names
+
+
+def _text_inputs(text: str | None, column: Any = None) -> Inputs:
+    """Return how documents are read: in which fields their text is.
+
+    Args:
+        text: Name of the field; a record without it is read from ``text``. None reads ``text``.
+        column: The table's column of the text, which is read from last; None without one.
+    """
+    names = [name for name in (text, *Inputs().text_field, column) if isinstance(name, str)]
+    return Inputs(text_field=list(dict.fromkeys(names)))  # each name once
+
+
+class _Sample(NamedTuple):
+    """What was read of a pool, or of texts without labels.
 
     Attributes:
         sources: Files, folders, globs and URLs.
         inputs: How its records become documents.
         on_bad_record: What is done at records that cannot be read as documents: ``fail`` or ``skip``.
         documents: The first documents of each file.
-        size: Number of documents of the pool, about.
+        size: Number of all documents, about.
     """
 
     sources: list[str]
@@ -314,39 +384,42 @@ class _PoolSample(NamedTuple):
     size: float
 
 
-def _read_pool(
-    pool: str | Path | Sequence[str | Path],
-    text_field: str | None,
-    folder: Path,
-    on_bad_record: str,
-) -> _PoolSample:
-    """Read the first documents of a pool.
+class _Texts(NamedTuple):
+    """What a run has beside the labelled texts; one of them may be missing.
+
+    Attributes:
+        pool: Text to choose from.
+        unlabelled: Texts of the same kind, without labels.
+    """
+
+    pool: _Sample | None
+    unlabelled: _Sample | None
+
+    @property
+    def last(self) -> _Sample:
+        """The sample that was read last, whose way of reading holds for both."""
+        sample = self.unlabelled or self.pool
+        assert sample is not None  # init refuses a call without any
+        return sample
+
+
+def _read_sample(sources: list[str], inputs: Inputs, folder: Path, on_bad_record: str) -> _Sample:
+    """Read the first documents of a pool, or of texts without labels.
 
     Args:
-        pool: A file, folder, glob or URL, or several.
-        text_field: Name of the field of the text; a record without it is read from ``text``. None
-            reads ``text``.
+        sources: Files, folders, globs and URLs.
+        inputs: How records become documents.
         folder: Folder of the run, which is not read.
         on_bad_record: ``fail`` or ``skip``.
 
     Raises:
-        ConfigError: If no source is named, or one cannot be read again.
+        ConfigError: If a source is a streamed data set, or there is no document.
         DataError: If a source cannot be read.
     """
-    named = [pool] if isinstance(pool, str | Path) else pool
-    sources = [str(source) for source in named]
-    require(bool(sources), "pool", sources, "at least one file, folder, glob or URL")
-    if STDIN in sources:
-        raise ConfigError("--pool -: dana run reads the pool again; save it in a file first")
-    pool_inputs = Inputs()
-    if text_field is not None:
-        names = [text_field, *pool_inputs.text_field]
-        pool_inputs = Inputs(text_field=list(dict.fromkeys(names)))  # each name once
-    log.info(LINE, "reading", f"{folder.name}: the texts, and up to {MOST_READ:,} documents")
     documents, size = sample_documents(
-        sources, folder, inputs=pool_inputs, on_bad_record=on_bad_record, count=MOST_READ
+        sources, folder, inputs=inputs, on_bad_record=on_bad_record, count=MOST_READ
     )
-    return _PoolSample(sources, pool_inputs, on_bad_record, documents, size)
+    return _Sample(sources, inputs, on_bad_record, documents, size)
 
 
 def _table_inputs(inputs: Inputs | Mapping[str, Any] | None) -> Inputs | None:
@@ -356,14 +429,17 @@ def _table_inputs(inputs: Inputs | Mapping[str, Any] | None) -> Inputs | None:
     return inputs
 
 
-def _question(table: Table, sources: Sequence[str]) -> Question:
+def _question(table: Table, pool: Sequence[str], unlabelled: Sequence[str]) -> Question:
     """Return the words in which an error asks for what the labels do not tell.
 
     They are the command line for a file, and the keyword for a table in memory.
     """
     if not isinstance(table, str | Path):
         return Question()
-    command = f"dana init {shlex.quote(str(table))} --pool {shlex.join(sources)}"
+    command = f"dana init {shlex.quote(str(table))}"
+    for flag, sources in (("pool", pool), (UNLABELLED, unlabelled)):
+        if sources:
+            command += f" --{flag} {shlex.join(sources)}"
     # Question calls str.format on both strings, so braces in the user's own words are doubled.
     command = command.replace("{", "{{").replace("}", "}}")
     return Question(f"{command} --kind {{kind}}", f"{command} --labels {{words}}")
@@ -457,23 +533,28 @@ class Survey(NamedTuple):
     alike_shares: tuple[float, float] | None
 
 
-def _compare(sample: _PoolSample, labelled: LabelledTexts) -> Survey:
+def _compare(sample: _Sample, labelled: LabelledTexts) -> Survey:
     """Compare what was read of a pool with the texts of a table."""
     log.info(LINE, "comparing", f"{len(sample.documents):,} documents with your texts")
     return survey_pool(sample.documents, _plain_texts(labelled))
 
 
-def _refuse_own_texts(sample: _PoolSample, survey: Survey) -> None:
-    """Refuse a pool that was read as a whole, and holds nothing but the labelled texts.
+def _refuse_own_texts(sample: _Sample, holding_count: int, setting: str = "pool") -> None:
+    """Refuse text that was read as a whole, and holds nothing but the labelled texts.
+
+    Args:
+        sample: What was read.
+        holding_count: Number of its documents that hold a labelled text.
+        setting: The setting that named it.
 
     Raises:
         DataError: If so.
     """
     count = len(sample.documents)
-    if survey.holding_count == count and count >= sample.size:
+    if holding_count == count and count >= sample.size:
         raise DataError(
             f"{', '.join(sample.sources)}: all {count:,} documents hold your labelled texts, "
-            "which dana run leaves out; name a pool of other text by --pool"
+            f"which dana run leaves out; name other text by --{setting}"
         )
 
 
@@ -505,11 +586,14 @@ def _without_texts(documents: Sequence[Document], texts: Sequence[str]) -> list[
     """Return the documents that hold none of the texts."""
     rule = Hygiene()  # that of decontamination in dana run
     index = OverlapIndex.build({"texts": texts}, ngram=rule.ngram, sentence=rule.sentence)
+    whole_texts = {words(text) for text in texts}  # however short
     others: list[Document] = []
     for block in document_blocks(documents):
         found = index.find([document.text for document in block])
         rows = {overlap.row for overlap in found}
-        others += [document for row, document in enumerate(block) if row not in rows]
+        for row, document in enumerate(block):
+            if row not in rows and words(document.text) not in whole_texts:
+                others.append(document)
     return others
 
 
@@ -650,7 +734,7 @@ class _Training(NamedTuple):
 
 
 def _choose_training(
-    model: str, objective: str | None, kind: str, sample: _PoolSample
+    model: str, objective: str | None, kind: str, sample: _Sample | None
 ) -> _Training:
     """Choose how the arms are adapted, as far as the user does not say it.
 
@@ -658,7 +742,7 @@ def _choose_training(
         model: The model, or ``auto``.
         objective: One of :data:`OBJECTIVES`; None takes the default.
         kind: Kind of the labels.
-        sample: What was read of the pool.
+        sample: What was read of the pool; None without a pool, of which nothing is selected then.
     """
     seconds = None
     if model == AUTO:
@@ -669,12 +753,14 @@ def _choose_training(
     objective = objective or default_objective(config, kind)
     # A model of unknown width takes the steps of a narrow one.
     steps = default_steps(getattr(config, "hidden_size", 0))
-    budget, share = choose_budget(objective, sample.documents, sample.size, steps)
+    budget, share = Budget(1, "documents"), 0.0
+    if sample is not None:
+        budget, share = choose_budget(objective, sample.documents, sample.size, steps)
     longest = min(MAX_TOKENS, positions_of(config))
     return _Training(model, objective, steps, longest, budget, share, seconds)
 
 
-def _describe_pool(sample: _PoolSample, survey: Survey, training: _Training) -> list[str]:
+def _describe_pool(sample: _Sample, survey: Survey, training: _Training) -> list[str]:
     """Describe a pool: its size, what of it is like the texts or holds them, and how much is selected.
 
     Args:
@@ -697,6 +783,21 @@ def _describe_pool(sample: _PoolSample, survey: Survey, training: _Training) -> 
     selected = f"{budget.amount:,.0f} {budget.kind}"
     lines.append(f"the arms select {selected} each, about {training.share:.0%} of it")
     return lines
+
+
+def _describe_unlabelled(sample: _Sample, labelled: LabelledTexts) -> str:
+    """Describe the texts without labels: how many there are, and how many of them hold labelled texts.
+
+    Raises:
+        DataError: If all of them do.
+    """
+    count = len(sample.documents)
+    holding_count = count - len(_without_texts(sample.documents, _plain_texts(labelled)))
+    _refuse_own_texts(sample, holding_count, UNLABELLED)
+    line = f"about {round(sample.size):,} texts without labels"
+    if holding_count:
+        line += f"; {holding_count:,} of the first {count:,} hold your texts: left out by dana run"
+    return line
 
 
 def _unread_line(model: str, labelled: LabelledTexts) -> str:
@@ -741,7 +842,7 @@ def _class_weight_line(reason: str) -> str:
 
 def _recipe_text(
     folder: Path,
-    sample: _PoolSample,
+    texts: _Texts,
     findings: Sequence[str],
     training: _Training,
     kind: str,
@@ -751,20 +852,12 @@ def _recipe_text(
 
     Args:
         folder: Folder of the recipe, from which its paths start.
-        sample: What was read of the pool.
+        texts: What is there beside the labelled texts.
         findings: What was found, a comment each.
         training: How the arms are adapted.
         kind: Kind of the labels.
         class_weight: Line that balances classes, or empty.
     """
-    paths = []
-    for source in sample.sources:
-        is_fixed = is_url(source) or Path(source).is_absolute()
-        paths.append(source if is_fixed else os.path.relpath(source, folder))
-    budget = training.budget
-    weigh = f"budget: {budget.amount:.0f} {budget.kind}"
-    if budget.kind == "tokens":
-        weigh += f", tokenizer: {SMALLEST}"
     model = training.model
     if Path(model).is_dir() and not Path(model).is_absolute():
         model = os.path.relpath(model, folder)
@@ -773,20 +866,57 @@ def _recipe_text(
     adapt = f"{_adapt_settings(training)}, warmup: 0.05{execution}"
     recipe = RECIPE_TEMPLATE.format(
         findings="".join(f"# {line}\n" for line in findings),
-        pool=json.dumps(paths, ensure_ascii=False),
+        texts=_text_lines(folder, texts),
         model=json.dumps(model, ensure_ascii=False),
         adapt="{" + adapt + "}",
-        weigh="{" + weigh + "}",
+        arms=_arms_line(texts),
+        weigh=_weigh_line(training.budget) if texts.pool else "",
         result=WORDS_RESULT if kind == TokenLabels.name else RESULT,
         class_weight=class_weight,
         jobs=JOBS if is_cpu and cores() > 1 else "",
     )
-    if sample.inputs != Inputs():
-        fields = json.dumps({"text_field": sample.inputs.text_field}, ensure_ascii=False)
+    if texts.last.inputs != Inputs():
+        fields = json.dumps({"text_field": texts.last.inputs.text_field}, ensure_ascii=False)
         recipe += f"inputs: {fields}\n"
-    if sample.on_bad_record != FAIL:
-        recipe += f"on_bad_record: {sample.on_bad_record}\n"
+    if texts.last.on_bad_record != FAIL:
+        recipe += f"on_bad_record: {texts.last.on_bad_record}\n"
     return recipe
+
+
+def _text_lines(folder: Path, texts: _Texts) -> str:
+    """Write the lines of the recipe that name the pool and the texts without labels.
+
+    Args:
+        folder: Folder of the recipe, from which its paths start.
+        texts: What is there.
+    """
+    # A run needs a pool: to hold out text of, and to warm up a new head on.
+    named = {"pool": texts.pool or texts.unlabelled, UNLABELLED: texts.unlabelled}
+    lines = ""
+    for setting, sample in named.items():
+        if sample is None:
+            continue
+        paths = []
+        for source in sample.sources:
+            is_fixed = is_url(source) or Path(source).is_absolute()
+            paths.append(source if is_fixed else os.path.relpath(source, folder))
+        lines += f"{setting}: {json.dumps(paths, ensure_ascii=False)}\n"
+    return lines
+
+
+def _arms_line(texts: _Texts) -> str:
+    """Return the line of the recipe with the arms."""
+    if texts.unlabelled is None:
+        return POOL_ARMS
+    return POOL_AND_UNLABELLED_ARMS if texts.pool else UNLABELLED_ARMS
+
+
+def _weigh_line(budget: Budget) -> str:
+    """Write the line of the recipe with the budget of the selection."""
+    weigh = f"budget: {budget.amount:.0f} {budget.kind}"
+    if budget.kind == "tokens":
+        weigh += f", tokenizer: {SMALLEST}"
+    return WEIGH.format(weigh="{" + weigh + "}")
 
 
 def _card_values(folder: Path, labelled: LabelledTexts) -> dict[str, Any]:

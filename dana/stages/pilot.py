@@ -28,7 +28,7 @@ from dana.finetuning.settings import FinetuneSettings, ProbeSettings
 from dana.models.folder import brings_head, check_checkpoint, load_config, model_identity
 from dana.report.pilot import pilot_text
 from dana.stages.probe import refuse_kind, task_identity, texts_apart
-from dana.stages.training import TrainingData, adapt_stage
+from dana.stages.training import TrainingData, adapt_stage, head_stage
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import Example, joined_texts, read_splits, subset
 from dana.train.settings import AdaptSettings
@@ -38,6 +38,7 @@ log = get_logger(__name__)
 CANDIDATES = ("position", "crops", "masked")
 PILOT_STEPS = 25
 EVALUATION_TOKENS = 1_000  # nothing rests on the loss of a candidate
+HEAD = "-head"  # behind the folder of a pilot: that of its model with a new head
 HEADLESS = "position"  # an objective that needs no head of the base
 
 
@@ -59,6 +60,7 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     data: str | None = None,
     fold: int | None = None,
     language: str = "en",
+    makes_heads: bool = False,
 ) -> Artifact:
     """Train a model for a few steps by each candidate, probe the results on training texts, and choose.
 
@@ -80,6 +82,8 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         data: Folder of the card's data.
         fold: The fold that is tested, whose texts are not read, of a card with several.
         language: ISO 639-1 code, for objectives that cut text without weights into sentences.
+        makes_heads: Whether a candidate that the model brings no trained head for starts from a copy with
+            a new one, ``OUT-head``; else it is left out.
 
     Raises:
         ConfigError: If each word of the task has a label.
@@ -92,6 +96,7 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     refuse_kind(task)
     mix = settings.mix or {"selected" if weights else "pool": 1.0}
     inputs = TrainingData(pool, weights, target_heldout, pool_heldout, mix, language=language)
+    text_for_head = TrainingData(pool, None, target_heldout, pool_heldout)
     on_rank_0(inputs.hold_out)
     width = load_config(model).get_text_config().hidden_size
     trainings = {name: candidate_settings(settings, name).for_width(width) for name in CANDIDATES}
@@ -106,16 +111,23 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         "language": language,
         "rule": {"standard_errors": STANDARD_ERRORS, "version": VERSION},
     }
+    if makes_heads:
+        depends_on["makes_heads"] = True
     folder = Path(f"{out}-candidates")
 
     def write(draft: Draft | None) -> None:
         models = {NONE: model}
         left_out: dict[str, str] = {}
+        new_heads: list[str] = []
         for name, training in trainings.items():
             try:
-                _check_head(model, training)
+                start = model
+                if makes_heads:
+                    start = head_stage(model, text_for_head, training, Path(f"{out}{HEAD}"))
+                else:
+                    _check_head(model, training)
                 artifact = adapt_stage(
-                    model,
+                    start,
                     pool,
                     weights,
                     target_heldout,
@@ -128,6 +140,8 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
                 left_out[name] = str(error)
                 continue
             models[name] = str(artifact.path)
+            if start != model:
+                new_heads.append(name)
         if draft is None:
             return
         examples = _training_texts(task, data, fold, texts)
@@ -135,6 +149,7 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         labels = task.label_kind.gather([example.label for example in examples])
         trials = judge(predictions, labels, task.label_kind, task.metric)
         draft.notes |= _notes(task, trials, left_out)
+        draft.notes["new_heads"] = new_heads
         draft.counts |= {"texts": len(examples)}
         draft.notes[RAW_FILES] = raw_files.records()
         draft.seeds["seed"] = settings.seed
@@ -289,6 +304,9 @@ def adapt_chosen(  # noqa: PLR0913, a step of a recipe names its inputs one by o
         log.info("adapt     no objective was chosen by %s: the model stays as it is", pilot)
         return model
     chosen = replace(settings, objective=choice)
+    is_of_pilot = manifest["depends_on"]["model"] == model_identity(model)
+    if is_of_pilot and choice in manifest.get("new_heads", []):
+        model = f"{pilot}{HEAD}"
     return adapt_stage(
         model, pool, weights, target_heldout, pool_heldout, chosen, out, language=language
     )

@@ -1,4 +1,9 @@
-"""Plan the pilots of a run whose arms have the objective ``auto``."""
+"""Plan the pilots of a run whose arms have the objective ``auto``.
+
+The arms that read the pool or the target text share one pilot, so that they differ in nothing but their
+text. The arm of the task's texts without labels has its own, because what suits selected documents need
+not suit them.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,8 +17,10 @@ from dana.stages.probe_steps import is_per_word
 from dana.stages.settings import RunSettings
 from dana.stages.steps.step import OutputOf, Step
 from dana.stages.texts import held_out_folders
+from dana.train.settings import UNLABELLED
 
 PILOT = "pilot"
+PILOT_UNLABELLED = f"{PILOT}/{UNLABELLED}"
 
 
 def pilot_steps(
@@ -24,9 +31,9 @@ def pilot_steps(
     fold: int,
     folds: Mapping[str, int],
 ) -> Iterator[Step]:
-    """Yield the step ``pilot[/ADAPTATION]`` of an adaptation, if it has a pilot of its own.
+    """Yield the steps ``pilot[/unlabelled][/ADAPTATION]`` of an adaptation, if it has pilots of its own.
 
-    A pilot chooses for all arms with the objective ``auto``. That of the first adaptation or fold
+    A pilot chooses for the arms with the objective ``auto``. That of the first adaptation or fold
     chooses for the later ones, too, unless these have their own (:func:`_has_own_pilot`).
 
     Args:
@@ -44,14 +51,18 @@ def pilot_steps(
     if not undecided or not _has_own_pilot(settings, index):
         return
     _refuse_without_labels(cards)
-    arm = _arm_to_read(undecided)
     first_card = next(iter(cards.values()))
-    yield _pilot_step(settings, arm, first_card, index, fold, folds)
+    for is_unlabelled in (False, True):
+        sharing = [arm for arm in undecided if arm.is_unlabelled == is_unlabelled]
+        if sharing:
+            arm = _arm_to_read(sharing)
+            yield _pilot_step(settings, arm, first_card, index, fold, folds)
 
 
-def pilot_name(settings: RunSettings, index: int) -> str:
-    """Return the name of the step whose choice an adaptation takes."""
-    return f"{PILOT}{suffix(index)}" if _has_own_pilot(settings, index) else PILOT
+def pilot_name(settings: RunSettings, arm: Arm, index: int) -> str:
+    """Return the name of the step whose choice an adaptation of an arm takes."""
+    name = PILOT_UNLABELLED if arm.is_unlabelled else PILOT
+    return f"{name}{suffix(index)}" if _has_own_pilot(settings, index) else name
 
 
 def _has_own_pilot(settings: RunSettings, index: int) -> bool:
@@ -106,6 +117,8 @@ def _pilot_step(
 ) -> Step:
     """Make the step of a pilot on the text of one arm; see :func:`pilot_steps`."""
     out = Path(settings.out)
+    name = pilot_name(settings, arm, index)
+    folder_name = PILOT_UNLABELLED.replace("/", "-") if arm.is_unlabelled else PILOT
     tested_fold = None
     if card in folds:
         no_fold = folds[card]  # the number after the last, which no text has
@@ -115,14 +128,18 @@ def _pilot_step(
         "model": OutputOf("base"),
         "settings": arm.adapt,
         "card": card,
-        "out": folder_of_adaptation(out, index) / PILOT,
+        "out": folder_of_adaptation(out, index) / folder_name,
         "texts": settings.finetune.of_texts(),
         "data": settings.data,
         "fold": tested_fold,
         "language": settings.selection.language,
     }
+    if arm.is_unlabelled:
+        # masked needs a head that many bases lack. On a task's own texts it gained where the other
+        # objectives did not (docs/results/few-labels.md).
+        arguments["makes_heads"] = True
     return Step(
-        f"{PILOT}{suffix(index)}",
+        name,
         "dana.stages.pilot:pilot_stage",
         arguments,
         after=(f"texts{suffix(fold)}",),

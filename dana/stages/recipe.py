@@ -34,6 +34,7 @@ HEAD = f"""\
 PATHS = (
     "task",
     "pool",
+    "unlabelled",
     "cards",
     "data",
     "task_path",

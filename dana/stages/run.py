@@ -25,10 +25,10 @@ from dana.scoring.settings import Selection
 from dana.stages.arms import Arm
 from dana.stages.final_steps import (
     BASE,
-    arm_of_encoder,
+    AdaptedModel,
+    arms_of_models,
     check_final,
     methods_tried,
-    names_of_models,
     with_final,
 )
 from dana.stages.finetune_steps import (
@@ -66,6 +66,7 @@ from dana.stages.texts import (
     held_out_folders,
     held_out_stage,
     open_texts,
+    unlabelled_folder,
 )
 from dana.stages.training import (
     TrainingData,
@@ -76,18 +77,19 @@ from dana.stages.training import (
 from dana.stages.weigh import first_look
 from dana.tasks.card import find_card, load_card
 from dana.tasks.examples import is_text
-from dana.train.settings import AdaptSettings, PretrainSettings
+from dana.train.settings import UNLABELLED, AdaptSettings, PretrainSettings
 from dana.weighting.settings import WeighSettings, parse_balance
 
 log = get_logger(__name__)
 
 # The settings that decide which text is read. Others can change without reading it again.
-TEXT_SETTINGS = ("out", "task", "pool", "data", "on_bad_record", "inputs", "hygiene")
+TEXT_SETTINGS = ("out", "task", "pool", "unlabelled", "data", "on_bad_record", "inputs", "hygiene")
 # The settings of an adaptation that decide how a missing head is warmed up, likewise.
 HEAD_SETTINGS = ("objective", "seed", "max_tokens", "denominator", "execution", "head_warmup")
 
 NEXT_LINE = "\n          "  # a further line of a log message begins below the text of the first
-# What a quick run does of a recipe: these arms, and so many of its adaptations.
+# What a quick run does of a recipe that has these arms: they and the arm of the texts without labels,
+# and so many of its adaptations.
 QUICK_ARMS = {"random", "dana"}
 QUICK_ADAPTATIONS = 3
 
@@ -285,8 +287,9 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
     Args:
         settings: Settings of the run.
         quick: Whether to plan only some of these steps. If the recipe has the arms ``random`` and
-            ``dana``, the others are left out, except those that these two continue from. There are
-            at most three adaptations or folds. Tasks that are probed are not fine-tuned.
+            ``dana``, the others are left out, except ``unlabelled`` and those that these continue
+            from. There are at most three adaptations or folds. Tasks that are probed are not
+            fine-tuned.
 
     Returns:
         The steps, in the order in which one process does them, and the folder of the run.
@@ -311,6 +314,7 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
                 settings_before_pilot(arm.adapt).make_objective().check_inputs()
             checked = _with_detector(arm, settings) if arm.selects else arm
         arms.append(checked)
+    _check_unlabelled(settings, arms)
     plan = _plan_of(settings, quick, arms)
     steps = list(_steps(plan))
     if settings.final:
@@ -318,19 +322,41 @@ def plan_run(settings: RunSettings, quick: bool = False) -> Run:
     return Run(Path(settings.out), tuple(steps))
 
 
-def check_pool(settings: RunSettings) -> None:
-    """Look for the files of the pool, before any work, unless the run has read them.
+def _check_unlabelled(settings: RunSettings, arms: Sequence[Arm]) -> None:
+    """Check that a run has texts without labels if, and only if, an arm is adapted on them.
 
-    URLs and standard input are read only once, by the step that reads the pool.
+    Raises:
+        ConfigError: If one is there without the other.
+    """
+    readers = [arm.name for arm in arms if UNLABELLED in arm.mix]
+    if readers and not settings.unlabelled:
+        raise ConfigError(
+            f"arms.{readers[0]}: is adapted on the task's texts without labels, and the run has none; "
+            f"name their files by {UNLABELLED}"
+        )
+    if settings.unlabelled and not readers:
+        raise ConfigError(
+            f"{UNLABELLED}={settings.unlabelled}: has no effect, as no arm is adapted on these texts; add "
+            f"{UNLABELLED} to arms"
+        )
+
+
+def check_pool(settings: RunSettings) -> None:
+    """Look for the files of the pool, and of the texts without labels, before any work.
+
+    What the run has read is not looked for. URLs and standard input are read only once, by the step
+    that reads the texts.
 
     Raises:
         DanaError: See :func:`dana.stages.texts.check_sources`.
     """
-    out = Path(settings.out)
-    if part_files(out / "pool"):
-        return
-    not_read_yet = [source for source in settings.pool if not (is_url(source) or source == STDIN)]
-    check_sources(not_read_yet, out)
+    pool = Path(settings.out) / "pool"
+    sources_by_folder = {pool: settings.pool, unlabelled_folder(pool): settings.unlabelled}
+    for folder, sources in sources_by_folder.items():
+        if part_files(folder):
+            continue
+        not_read_yet = [source for source in sources if not (is_url(source) or source == STDIN)]
+        check_sources(not_read_yet, Path(settings.out))
 
 
 @contextmanager
@@ -347,24 +373,25 @@ def _with_final_steps(plan: _Plan, steps: Sequence[Step]) -> Iterator[Step]:
     """Add the steps that end a run in a model and an encoder."""
     [card] = plan.cards.values()  # check_final refuses a run with more than one, or none
     folds_of_card = plan.folds.get(card, 0)
-    arm = arm_of_encoder(plan.arms_to_run)
-    # If the target text has no folds, the first adaptation reads all of it, so the encoder needs no
-    # steps of its own.
-    steps_of_all_texts: list[Step] = []
-    if arm is not None and plan.settings.task in plan.folds:
-        steps_of_all_texts = list(_steps_of_all_texts(plan, arm))
-    return with_final(steps, plan.settings, plan.cards, arm, folds_of_card, steps_of_all_texts)
+    models = []
+    for arm in arms_of_models(plan.arms_to_run):
+        path = _with_predecessors(arm, {other.name: other for other in plan.arms})
+        # If the target text has no folds, the first adaptation reads all of it. If no target text is
+        # read, the first adaptation is like any other. Then the model needs no steps of its own.
+        reads_fold = plan.settings.task in plan.folds and any(step.reads_target for step in path)
+        own_steps = list(_steps_of_all_texts(plan, path)) if reads_fold else []
+        models.append(AdaptedModel(arm.name, own_steps))
+    return with_final(steps, plan.settings, plan.cards, models, folds_of_card)
 
 
-def _steps_of_all_texts(plan: _Plan, arm: Arm) -> Iterator[Step]:
+def _steps_of_all_texts(plan: _Plan, arms: Sequence[Arm]) -> Iterator[Step]:
     """Yield the steps that adapt one arm with all labelled texts: its texts, its selection and, last, its adaptation.
 
     Args:
         plan: What all adaptations have in common.
-        arm: The arm whose adapted model becomes the encoder.
+        arms: The arm, after those that it continues from.
     """
     settings = plan.settings
-    arms = _with_predecessors(arm, {other.name: other for other in plan.arms})
     # Folds are numbered from 0. The number after the last belongs to no text, so leaving it out leaves
     # out nothing.
     no_fold = plan.folds[settings.task]
@@ -391,7 +418,7 @@ def _arms_to_run(arms: Sequence[Arm], quick: bool) -> list[Arm]:
     if not (quick and has_quick_arms):
         return list(by_name.values())
     names: set[str] = set()
-    for name in QUICK_ARMS:
+    for name in by_name.keys() & {*QUICK_ARMS, UNLABELLED}:
         names.update(arm.name for arm in _with_predecessors(by_name[name], by_name))
     return [arm for arm in by_name.values() if arm.name in names]
 
@@ -657,7 +684,7 @@ def _candidate_steps(plan: _Plan, index: int) -> Iterator[Step]:
     makers = plan.makers(index)
     for method in plan.methods:
         folder = Path(settings.out) / CANDIDATE / method
-        for name in names_of_models(arm_of_encoder(plan.arms_to_run)):
+        for name in [BASE, *(arm.name for arm in arms_of_models(plan.arms_to_run))]:
             candidate = TaskRun(
                 model=OutputOf(makers[name]),
                 card=card,
@@ -892,7 +919,7 @@ def _adapt_step(
     stage = "dana.stages.training:adapt_stage"
     if arm.adapt.is_auto:
         stage = "dana.stages.pilot:adapt_chosen"
-        arguments["pilot"] = OutputOf(pilot_name(settings, index))
+        arguments["pilot"] = OutputOf(pilot_name(settings, arm, index))
     if settings_before_pilot(arm.adapt).make_objective().cuts_sentences:
         arguments["language"] = settings.selection.language
     return _step_of_arm("adapt", stage, arguments, arm, index, fold)

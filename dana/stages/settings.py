@@ -30,7 +30,7 @@ from dana.scoring.settings import RankSettings, Selection
 from dana.stages.arms import Arm, parse_arms
 from dana.tasks.finder import add_to_task_path
 from dana.tasks.settings import MOST_SEEDS, Hygiene
-from dana.train.settings import AdaptSettings, PretrainSettings
+from dana.train.settings import UNLABELLED, AdaptSettings, PretrainSettings
 from dana.weighting.settings import WeighSettings
 
 BASELINES = ("majority", "tfidf", "vectors")
@@ -75,6 +75,9 @@ class RunSettings:
     pool: list[str] = field(default_factory=list)
     """Files, globs, folders, URLs of these (s3://, gs://, hf:// ...), or
     hf:name[@revision][:config][:split]."""
+    unlabelled: list[str] = field(default_factory=list)
+    """More texts of the task's own kind, without labels, for the arm unlabelled: files, folders, globs
+    or URLs, read as the pool is. Evaluation texts in them are left out."""
     data: str | None = None
     """Folder that holds a card's data, where it is not under DANA_DATA."""
     task_path: list[str] = field(default_factory=list)
@@ -108,9 +111,9 @@ class RunSettings:
     adapt: AdaptSettings = field(default_factory=AdaptSettings)
     """Continued pretraining of every arm."""
     arms: list[str] | dict[str, Any] = field(default_factory=lambda: ["pool", "random", "dana"])
-    """What is compared with the base: ready-made arms by name (pool, random, dana, task,
-    task+random, task+dana), or a mapping of names to pool, task or {mix: SHARES, after: ARM,
-    selector: SPEC, detector: SPEC, weigh: {what differs}, adapt: {what differs}}."""
+    """What is compared with the base: ready-made arms by name (pool, random, dana, task, unlabelled,
+    task+random, task+dana), or a mapping of names to pool, task, unlabelled or {mix: SHARES, after:
+    ARM, selector: SPEC, detector: SPEC, weigh: {what differs}, adapt: {what differs}}."""
     cards: list[str] = field(default_factory=list)
     """Task cards to fine-tune on; empty takes `task`."""
     finetune: FinetuneSettings = field(default_factory=FinetuneSettings)
@@ -165,14 +168,16 @@ class RunSettings:
             raise SettingError("out", self.out, "a folder")
         if is_url(self.out):
             raise SettingError("out", self.out, "a local folder; copy it to a URL when it is whole")
-        for url in filter(is_url, (self.task, *self.pool)):
+        for url in filter(is_url, (self.task, *self.pool, *self.unlabelled)):
             check_url(url)
         if self.model == "auto":
             form = "a name or a folder; dana init --model auto chooses one and writes its name here"
             raise SettingError("model", self.model, form)
-        if not all(source.strip() for source in self.pool):
-            form = "files, folders, globs, URLs or hf: names, none of them empty"
-            raise SettingError("pool", self.pool, form)
+        for name in ("pool", UNLABELLED):
+            sources = getattr(self, name)
+            if not all(source.strip() for source in sources):
+                form = "files, folders, globs, URLs or hf: names, none of them empty"
+                raise SettingError(name, sources, form)
         _ = self.described_arms  # checks them
         if not set(self.baseline_names) <= set(BASELINES):
             names = ", ".join(BASELINES)

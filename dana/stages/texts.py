@@ -1,6 +1,10 @@
-"""Read the task and the pool of a run into artifacts, each once, and hold out documents of the pool."""
+"""Read the texts of a run into artifacts, each once, and hold out documents of the pool.
+
+They are the task, the pool, and the task's texts without labels where there are some.
+"""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +29,11 @@ from dana.models.folder import check_checkpoint
 from dana.scoring.inputs import PoolText, TargetText
 from dana.scoring.scoring import build_selector
 from dana.stages.settings import RunSettings
-from dana.tasks.card import SPLITS, TaskCard, find_card
+from dana.tasks.card import SPLITS, TaskCard, find_card, load_card
 from dana.tasks.examples import HELD_OUT_SHARE, card_texts, find_task, plain_texts
 from dana.tasks.hygiene import Cleaner, with_folds
 from dana.tasks.settings import Hygiene
+from dana.train.settings import UNLABELLED
 
 log = get_logger(__name__)
 
@@ -39,6 +44,7 @@ def pool_stage(
     on_bad_record: str = "fail",
     cleaner: Cleaner | None = None,
     inputs: Inputs | None = None,
+    setting: str = "pool",
 ) -> Artifact:
     """Read, clean, de-duplicate and store documents as a stream.
 
@@ -49,6 +55,7 @@ def pool_stage(
         on_bad_record: ``fail`` or ``skip``.
         cleaner: Removes text according to the hygiene settings; None keeps every text.
         inputs: How records become documents.
+        setting: The setting that named the sources, for errors and the log.
 
     Raises:
         ConfigError: If a source is empty or the run's own folder.
@@ -80,11 +87,11 @@ def pool_stage(
         raw_files.check_unchanged()
         if not tally.document_count:
             raise DataError(
-                f"{', '.join(sources)}: no document left: {tally}; name another pool by pool (--pool)"
+                f"{', '.join(sources)}: no document left: {tally}; name other text by {setting} (--{setting})"
             )
         draft.counts.update(tally.as_dict())
         draft.notes[RAW_FILES] = raw_files.records()
-        log.info("pool      %s", tally)
+        log.info("%-9s %s", setting, tally)
 
     artifact = make(folder, "pool", on_rank_0(identity), write)
     on_rank_0(lambda: forget_rows(files))
@@ -167,6 +174,11 @@ def target_stage(
     return artifact
 
 
+def unlabelled_folder(pool: Path) -> Path:
+    """Return the folder of the task's texts without labels, which lies beside that of the pool."""
+    return pool.with_name(UNLABELLED)
+
+
 DOCUMENTS_AT_MOST = 500
 SHARE = 0.05  # of a pool too small to spare 500 documents
 _FIRST = np.zeros(1, dtype=np.int64)
@@ -247,11 +259,16 @@ def check_sources(sources: Sequence[str], run: Path) -> None:
 
 
 def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TargetText, PoolText]:
-    """Read the task and the pool of a run and store them in its folder.
+    """Read the texts of a run and store them in its folder.
+
+    The texts without labels, if there are some, are in ``OUT/unlabelled``.
 
     Args:
         settings: Settings of the run.
         selects: True if text will be selected; then the selector's components are checked first.
+
+    Returns:
+        The task and the pool.
 
     Raises:
         ConfigError: If the task or the pool is not named.
@@ -276,10 +293,13 @@ def open_texts(settings: RunSettings, selects: bool = True) -> tuple[TargetText,
     )  # a misspelt name fails before anything is read, and so does a missing file
     if selects:
         check_names(settings)
-    check_sources(settings.pool, out)
+    check_sources([*settings.pool, *settings.unlabelled], out)
     # The task comes first: it is read quickly, and its errors should not appear after an hour of
     # reading the pool.
-    return TargetText(read_target(settings, out / "target")), _read_pool(settings)
+    target = TargetText(read_target(settings, out / "target"))
+    if settings.unlabelled:
+        _read_unlabelled(settings)
+    return target, _read_pool(settings)
 
 
 def read_target(settings: RunSettings, folder: Path, fold: int = 0) -> Artifact:
@@ -332,6 +352,31 @@ def _cards(settings: RunSettings) -> list[TaskCard]:
     names = [name for name in (settings.task, *settings.cards) if name]
     cards = [find_card(name) for name in names]
     return [card for card in cards if card is not None]
+
+
+def _read_unlabelled(settings: RunSettings) -> Artifact:
+    """Read the task's texts without labels, without the evaluation texts of every card of the run.
+
+    They are stored as a pool is, and neither sampled nor thinned out.
+    """
+    cards = [*settings.hygiene.decontaminate]
+    cards += [str(card.origins[0]) for card in _cards(settings)]
+    names = {load_card(card).name: card for card in cards}
+    hygiene = replace(
+        settings.hygiene, decontaminate=list(names.values()), sample=None, near_duplicates=None
+    )
+    cleaner = Cleaner(hygiene, settings.data, settings.selection.language)
+    folder = unlabelled_folder(Path(settings.out) / "pool")
+    return on_rank_0(
+        lambda: pool_stage(
+            settings.unlabelled,
+            folder,
+            settings.on_bad_record,
+            cleaner,
+            settings.inputs,
+            setting=UNLABELLED,
+        )
+    )
 
 
 def _read_pool(settings: RunSettings) -> PoolText:

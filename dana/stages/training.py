@@ -64,7 +64,7 @@ from dana.models.vocabulary import (
     extend_tokenizer,
 )
 from dana.stages.pack import pack_stage, selected_ids
-from dana.stages.texts import held_out_stage
+from dana.stages.texts import held_out_stage, unlabelled_folder
 from dana.train.card import model_card
 from dana.train.checkpoints import Checkpoints, find_checkpoint
 from dana.train.examples import Examples, ExampleSet, TrainingText
@@ -91,6 +91,7 @@ from dana.train.run import (
 )
 from dana.train.settings import (
     PARTS,
+    UNLABELLED,
     AdaptSettings,
     HeadWarmup,
     PhaseSettings,
@@ -111,7 +112,8 @@ class TrainingData:
     """The inputs of a training run.
 
     Attributes:
-        pool: Folder of documents to train on.
+        pool: Folder of documents to train on. The task's texts without labels are in the folder
+            ``unlabelled`` beside it.
         weights: Folder of their weights; None gives everything weight 1. It becomes None where the
             mixture has no selected text.
         target_heldout: Folder of held-out target documents.
@@ -149,6 +151,11 @@ class TrainingData:
     def task(self) -> Path:
         """Folder of the task's own text to fit on, beside the held-out one."""
         return self.target_heldout.with_name("fit")
+
+    @property
+    def unlabelled(self) -> Path:
+        """Folder of the task's texts without labels, beside the pool."""
+        return unlabelled_folder(self.pool)
 
     def hold_out(self) -> None:
         """Hold out documents of the pool into the folder `pool_heldout`, if that is missing.
@@ -191,6 +198,8 @@ class TrainingData:
         }
         if "task" in self.mix:
             fingerprints["task"] = table_identity(self.task, DOCUMENTS)
+        if UNLABELLED in self.mix:
+            fingerprints[UNLABELLED] = table_identity(self.unlabelled, DOCUMENTS)
         fingerprints["weights"] = None
         if self.weights is not None:
             fingerprints["weights"] = table_identity(self.weights, WEIGHTS)
@@ -220,8 +229,8 @@ class TrainingData:
         """
         exclude = self.heldout_ids()
 
-        # The tokens are opened once for all parts that are pool text, and not at all if the task's
-        # text is the only part.
+        # The tokens are opened once for all parts that are pool text, and not at all if there is no
+        # such part.
         @cache
         def pool_tokens() -> Tokens:
             # Without the whole pool in the mixture, tokens of documents with a weight are enough.
@@ -233,6 +242,15 @@ class TrainingData:
             if name == "task":
                 whole_folder = folder_text(self.task, tokenizer, self.language)
                 return replace(whole_folder, exclude=exclude)
+            if name == UNLABELLED:
+                no_weights = None
+                return TrainingText(
+                    Tokens.open(pack_stage(self.unlabelled, tokenizer).path),
+                    no_weights,
+                    partial(iterate_documents, self.unlabelled),
+                    partial(sentences, language=self.language),
+                    self._heldout_unlabelled_ids(),
+                )
             weights = self.weights if name == "selected" else None
             return TrainingText(
                 pool_tokens(),
@@ -250,7 +268,7 @@ class TrainingData:
             except DataError as error:
                 if name == "selected":
                     raise  # the error names the weights, which say what was selected
-                source = self.task if name == "task" else self.pool
+                source = {"task": self.task, UNLABELLED: self.unlabelled}.get(name, self.pool)
                 raise DataError(f"mix={dict(self.mix)}: {name} ({source}): {error}") from error
             parts[name] = examples
             is_first = not counts
@@ -269,10 +287,12 @@ class TrainingData:
         }
 
     def documents(self) -> Iterator[Document]:
-        """Yield the documents of pool and task that training reads, whole or in part."""
+        """Yield the documents that training reads, whole or in part."""
         yield from self.pool_documents()
         if "task" in self.mix:
             yield from iterate_documents(self.task)
+        if UNLABELLED in self.mix:
+            yield from iterate_documents(self.unlabelled)
 
     def pool_documents(self) -> Iterator[Document]:
         """Yield the documents of the pool that training reads, whole or in part.
@@ -314,10 +334,24 @@ class TrainingData:
 
     def heldout_ids(self) -> set[str]:
         """Return the ids of all held-out documents, which are never trained on."""
-        ids: set[str] = set()
-        for folder in (self.target_heldout, self.pool_heldout):
-            ids.update(document.doc_id for document in iterate_documents(folder))
-        return ids
+        return {document.doc_id for document in self._heldout_documents()}
+
+    def _heldout_documents(self) -> Iterator[Document]:
+        """Yield the held-out documents of the target text and of the pool."""
+        yield from iterate_documents(self.target_heldout)
+        yield from iterate_documents(self.pool_heldout)
+
+    def _heldout_unlabelled_ids(self) -> set[str]:
+        """Return the ids of the unlabelled texts that equal a held-out document.
+
+        Ids do not tell: two files may number their rows alike, and hold one text under two numbers.
+        """
+        heldout_keys = {text_key(document.text) for document in self._heldout_documents()}
+        return {
+            document.doc_id
+            for document in iterate_documents(self.unlabelled)
+            if text_key(document.text) in heldout_keys
+        }
 
 
 def folder_text(folder: Path, tokenizer: Any, language: str = "en") -> TrainingText:

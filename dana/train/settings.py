@@ -31,7 +31,8 @@ RESUME = ("auto", "never")
 FINAL = ("last", "best")
 AUTO = "auto"  # an objective that a pilot chooses; passes of the device's size
 OPTIMIZER = ("carry", "reset")
-PARTS = ("selected", "task", "pool")  # of a mixture
+UNLABELLED = "unlabelled"  # the task's texts without labels, also the name of their folder
+PARTS = ("selected", "task", UNLABELLED, "pool")  # of a mixture
 MOST = 10**15  # tokens of a run; far more overflow the indices of its steps
 MOST_ROWS = 1 << 20  # of a table of embeddings; far more exceed any memory
 Amount = Annotated[Int, Field(ge=1, le=MOST)]

@@ -128,7 +128,7 @@ def test_a_pool_of_the_labelled_texts_alone_is_refused(home, capfd):
     assert main(["init", "tickets.csv", "--pool", "same.jsonl"]) == 2
     err = capfd.readouterr().err
     assert "same.jsonl: all 80 documents hold your labelled texts" in err
-    assert "name a pool of other text by --pool" in err
+    assert "name other text by --pool" in err
     assert not (home / "tickets").exists()
     (home / "more.jsonl").write_text("".join(rows) + json.dumps({"text": draw(2, 1)}) + "\n")
     assert main(["init", "tickets.csv", "--pool", "more.jsonl"]) == 0
@@ -219,10 +219,10 @@ def test_a_run_that_begins_during_a_second_init_keeps_its_results(home, monkeypa
 
     def read(*arguments):
         (folder / "pool").mkdir()  # as dana run makes it in another terminal
-        return read_pool(*arguments)
+        return read_sample(*arguments)
 
-    read_pool = init_stage._read_pool
-    monkeypatch.setattr(init_stage, "_read_pool", read)
+    read_sample = init_stage._read_sample
+    monkeypatch.setattr(init_stage, "_read_sample", read)
     with pytest.raises(ArtifactError, match="tickets: holds pool; name another folder by --out"):
         dana.init("tickets.csv", "pool", folds=3)
     assert (folder / "pool").is_dir()
@@ -636,3 +636,79 @@ def test_the_pool_of_a_run_is_looked_for_without_the_files_of_the_run(home):
     assert main(["run", "tickets", "--dry-run", "--set", "pool=[nope]"]) == 0
     shutil.rmtree(home / "tickets" / "pool")
     assert main(["run", "tickets", "--dry-run", "--set", "pool=[nope]"]) == 2
+
+
+def write_more(home, texts):
+    """Texts without labels, with the columns of tickets.csv."""
+    pd.DataFrame({"body": texts, "date": "today"}).to_csv("more.csv", index=False, sep=";")
+
+
+def test_texts_without_labels_get_an_arm_beside_the_pool(home, capfd):
+    write_more(home, [*TEXTS[:4], *(draw(n % 2, 500 + n) for n in range(40))])
+    assert main(["init", "tickets.csv", "--pool", "pool", "--unlabelled", "more.csv"]) == 0
+    err = capfd.readouterr().err
+    words = "about 44 texts without labels; 4 of the first 44 hold your texts: left out by dana run"
+    assert words in err
+    recipe = (home / "tickets" / RECIPE).read_text(encoding="utf-8")
+    assert f"# {words}" in recipe
+    settings = load_settings(read_recipe("tickets")[0])
+    assert settings.pool == ["pool"]
+    assert settings.unlabelled == ["more.csv"]
+    assert settings.arms == ["random", "dana", "unlabelled"]
+    # The column of the table is read after the field that is usual for pools.
+    assert settings.inputs.text_field == ["text", "body"]
+    execute(Run(Path("tickets"), tuple(steps_named(settings, "texts"))))
+    kept = pd.read_parquet("tickets/unlabelled/part-00000.parquet")["text"]
+    assert len(kept) == 40
+    names = [step.name for step in plan_run(settings, quick=True).steps]
+    assert {"pilot", "pilot/unlabelled", "adapt/unlabelled", "adapt/dana"} <= {*names}
+
+
+def steps_named(settings, *names):
+    """The steps of a run that have these names."""
+    return [step for step in plan_run(settings).steps if step.name in names]
+
+
+def test_without_a_pool_the_texts_without_labels_are_all_that_is_adapted_on(home, capfd):
+    write_more(home, [draw(n % 2, 500 + n) for n in range(40)])
+    assert main(["init", "tickets.csv", "--unlabelled", "more.csv", "--text", "body"]) == 0
+    settings = load_settings(read_recipe("tickets")[0])
+    assert settings.pool == settings.unlabelled == ["more.csv"]
+    assert settings.arms == ["unlabelled"]
+    assert settings.inputs.text_field == ["body", "text"]
+    assert "budget" not in (home / "tickets" / RECIPE).read_text(encoding="utf-8")
+    assert "like your texts" not in capfd.readouterr().err
+    names = [step.name for step in plan_run(settings).steps]
+    assert not [name for name in names if name.startswith(("score/", "weigh/", "pilot/final"))]
+    assert "final/vectors-unlabelled" in names
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ([], "name text to choose from by --pool, or texts of the same kind without labels by"),
+        (["--unlabelled", "-"], "--unlabelled -: dana run reads the text again"),
+        (["--unlabelled", "none.csv"], "none.csv"),
+        (["--unlabelled", "same.csv"], "all 5 documents hold your labelled texts"),
+        (["--unlabelled", "short.csv"], "all 1 documents hold your labelled texts"),
+        (["--unlabelled", "title.csv"], "title.csv"),
+    ],
+)
+def test_texts_without_labels_that_cannot_be_used_are_refused(home, capfd, flags, says):
+    frame = table()
+    frame.loc[0, "body"] = "Out of paper"
+    frame.to_csv("tickets.csv", index=False, sep=";")
+    frame[["body"]][1:6].to_csv("same.csv", index=False)
+    pd.DataFrame({"body": ["out of  paper!"]}).to_csv("short.csv", index=False)
+    pd.DataFrame({"title": ["a title"], "page": [3]}).to_csv("title.csv", index=False)
+    assert main(["init", "tickets.csv", *flags]) == 2
+    assert says in capfd.readouterr().err
+    assert not (home / "tickets").exists()
+
+
+def test_a_table_in_memory_takes_texts_without_labels_from_files(home):
+    write_more(home, [draw(n % 2, 500 + n) for n in range(40)])
+    dana.init(table(), out="memory", unlabelled="more.csv")
+    assert read_recipe("memory")[0]["unlabelled"] == ["more.csv"]
+    with pytest.raises(ConfigError, match=r"unlabelled=\[\]: must be at least one file"):
+        dana.init(table(), out="other", unlabelled=[])

@@ -24,7 +24,18 @@ log = get_logger(__name__)
 RECORDS = "steps"
 RESULTS = "results.csv"
 # Keys of settings that may hold a relative path outside of the run's folder.
-PATHS = {"task", "card", "cards", "pool", "data", "task_path", "model", "decontaminate", "store"}
+PATHS = {
+    "task",
+    "card",
+    "cards",
+    "pool",
+    "unlabelled",
+    "data",
+    "task_path",
+    "model",
+    "decontaminate",
+    "store",
+}
 # Keys of settings that may be that folder. Under another key its name means something else, as that of
 # the task does that dana init makes.
 FOLDERS = {"out", "folder", "fold_folder"}

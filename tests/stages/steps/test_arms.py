@@ -141,14 +141,14 @@ def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_pat
     [
         (
             ["dane"],
-            "arms='dane': must be among base, pool, random, dana, task, task.random, task.dana, or be",
+            "arms='dane': must be among base, pool, random, dana, task, unlabelled, task.random, task.dana, or be",
         ),
         (["dana", "dana"], "must be distinct"),
         ({"a/b": "pool"}, "arms='a/b': must be named by letters"),
         ({"..": "pool"}, "must be named by letters"),
         (
             {"mine": "random"},
-            "arms.mine='random': must be base, pool, task, or a mapping with any of mix",
+            "arms.mine='random': must be base, pool, task, unlabelled, or a mapping with any of mix",
         ),
         ({"base": "pool"}, "arms.base='pool': must be base"),
         ({"base": {}}, "arms.base={}: must be base"),
@@ -161,11 +161,11 @@ def test_phases_of_the_run_hold_for_every_arm_and_those_of_an_arm_for_it(tmp_pat
         ({"mine": {"selector": ""}}, "arms.mine.selector='': must be a selector's spec"),
         (
             {"mine": {"mix": {"task": 0.3}}},
-            "arms.mine.mix=.*must be shares above 0 of .*, task, pool that sum",
+            "arms.mine.mix=.*must be shares above 0 of .*, task, unlabelled, pool that sum",
         ),
         (
             {"mine": {"mix": {"taks": 1}}},
-            "arms.mine.mix=.*must be shares above 0 of selected, task, pool",
+            "arms.mine.mix=.*must be shares above 0 of selected, task, unlabelled, pool",
         ),
         ({"mine": {"mix": 1}}, "arms.mine.mix=1: must be a mapping"),
         (

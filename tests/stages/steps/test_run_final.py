@@ -87,7 +87,7 @@ def test_the_model_is_chosen_after_each_kind_of_candidate(inputs, run, tmp_path)
     assert names.index("final/tfidf") == names.index("baselines/toy") + 1
     assert names.index("final/vectors-base") < names.index("final/vectors-dana")
     assert (
-        names.index("adapt/dana/final") < names.index("encoder") < names.index("final/vectors-dana")
+        names.index("adapt/dana/final") < names.index("final/vectors-dana") < names.index("encoder")
     )
     assert names[-1] == "final/finetuned-dana"
     for number, kind in enumerate(KINDS, 1):
@@ -155,11 +155,12 @@ def test_the_model_reads_all_labelled_texts_and_answers_to_its_words(inputs, run
 def test_an_encoder_with_a_damaged_note_is_made_again(run, tmp_path, content):
     model = str(run / "final/arms/dana/adapted")
     out = tmp_path / "encoder"
-    arguments = ("base", out, 24, "toy", "base", FOLDS)
-    encoder_stage(model, *arguments)
+    arguments = (None, "base", out, 24, "toy", "base", FOLDS)
+    models = [{"arm": "dana", "model": model}]
+    encoder_stage(models, *arguments)
     before = {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()}
     (out / "dana.json").write_text(content)
-    encoder_stage(model, *arguments)
+    encoder_stage(models, *arguments)
     assert {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()} == before
 
 

@@ -89,7 +89,7 @@ def test_the_arms_take_the_choice_of_the_first_fold_and_a_second_run_reuses_it(
     join_run(out)
     page = report_stage(out).read_text(encoding="utf-8")
     assert "Which objective suits the task?" in page
-    assert "Other folds or adaptations take this choice" in page
+    assert "Other folds or adaptations choose as the first did" in page
     before = (out / "pilot" / MANIFEST).stat().st_mtime_ns
     run_to(out, inputs, "crops", monkeypatch)
     assert (out / "pilot" / MANIFEST).stat().st_mtime_ns == before
