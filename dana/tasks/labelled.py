@@ -298,7 +298,7 @@ def _read_folder(folder: Path, notes: list[str]) -> tuple[pd.DataFrame, list[str
     if unlabelled:
         where = folder / unlabelled[0].parent
         notes.append(
-            f"left out: {len(unlabelled):,} unlabelled; to choose from them: --pool {where}"
+            f"left out: {len(unlabelled):,} unlabelled; to adapt on them: --unlabelled {where}"
         )
     rows = []
     index = []

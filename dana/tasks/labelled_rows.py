@@ -162,6 +162,8 @@ def clean(rows: pd.DataFrame, kind: str, notes: list[str]) -> pd.DataFrame:
         if unusable.any():
             names = list_names(rows.index[unusable], 3)
             note = f"left out: {unusable.sum():,} {reason} ({names})"
+            if is_unusable is _is_without_label:
+                note += "; to adapt on such texts: --unlabelled with this file, too"
             if is_unusable is _is_untrained:
                 trained = count_labels(rows["label"][~rows["test"]])
                 unknown = count_labels(rows["label"][unusable]).keys() - trained.keys()
@@ -184,13 +186,18 @@ def clean(rows: pd.DataFrame, kind: str, notes: list[str]) -> pd.DataFrame:
 def _reasons(kind: str) -> Iterator[tuple[str, Callable[[pd.DataFrame], Any]]]:
     """Yield why rows cannot be used, each with a function that says which rows."""
     yield "without a text", _is_without_text
-    yield "without a label", lambda rows: rows["label"].isna()
+    yield "without a label", _is_without_label
     texts = ["text", "text_pair"]
     yield "repeated, with the same label", lambda rows: rows.duplicated([*texts, "label"])
     yield "of one text under several labels", lambda rows: rows.duplicated(texts, keep=False)
     if find_kind(kind).has_labels:
         yield "to test, of a class that none trains", _is_untrained
         yield "of a class with a single text", _is_single
+
+
+def _is_without_label(rows: pd.DataFrame) -> pd.Series:
+    """Return which rows have no label."""
+    return rows["label"].isna()
 
 
 def _is_without_text(rows: pd.DataFrame) -> pd.Series:

@@ -712,3 +712,23 @@ def test_a_table_in_memory_takes_texts_without_labels_from_files(home):
     assert read_recipe("memory")[0]["unlabelled"] == ["more.csv"]
     with pytest.raises(ConfigError, match=r"unlabelled=\[\]: must be at least one file"):
         dana.init(table(), out="other", unlabelled=[])
+
+
+def test_a_table_that_is_labelled_in_part_gives_both(home, caplog):
+    """The rows with a label are the task, the others are adapted on."""
+    caplog.set_level("INFO", "dana")
+    more = [draw(n % 2, 500 + n) for n in range(40)]
+    rest = pd.DataFrame({"body": more, "kind": [""] * 40})
+    pd.concat([table(), rest]).to_csv("tickets.csv", index=False, sep=";")
+    dana.init("tickets.csv", unlabelled="tickets.csv")
+    assert "40 without a label" in caplog.text
+    assert "to adapt on such texts: --unlabelled with this file, too" in caplog.text
+    assert "80 of the first 120 hold your texts" in caplog.text
+    execute(
+        Run(
+            Path("tickets"),
+            tuple(steps_named(load_settings(read_recipe("tickets")[0]), "texts")),
+        )
+    )
+    kept = pd.read_parquet("tickets/unlabelled/part-00000.parquet")["text"]
+    assert {*kept} == {*more}

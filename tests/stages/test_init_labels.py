@@ -226,7 +226,7 @@ def test_folders_of_splits_are_no_labels(places, home, caplog):
     assert card.labels == ["neg", "pos"]
     tested = {example.text for example in read_splits(card)["test"]}
     assert tested == {*TEXTS[12:24]}
-    assert "left out: 6 unlabelled; to choose from them: --pool reviews/" in caplog.text
+    assert "left out: 6 unlabelled; to adapt on them: --unlabelled reviews/" in caplog.text
     assert "folders are splits: " in caplog.text
 
 

@@ -112,7 +112,7 @@ def test_what_cannot_be_used_is_left_out_counted_and_named():
     assert (count, len(frame)) == (45, 39)
     reasons = {
         "left out: 1 without a text (row 40)",
-        "left out: 1 without a label (row 41)",
+        "left out: 1 without a label (row 41); to adapt on such texts: --unlabelled with this file, too",
         "left out: 1 repeated, with the same label (row 42)",
         "left out: 2 of one text under several labels (row 3, row 43)",
         "left out: 1 of a class with a single text (row 44)",
