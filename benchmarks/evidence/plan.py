@@ -157,15 +157,21 @@ def controls(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
 
 
 def own_texts(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
-    """Yield the adaptations on the task's own texts, alone and together with chosen text."""
+    """Yield the adaptations on the task's own texts, alone and together with chosen text.
+
+    Where no other question trains the objective, random text is adapted on by it, too.
+    """
     for index in range(OWN_TEXTS):
+        masked_tasks: list[str] = []
         for task in TASKS:
             choice = choices.get(task.name)
             if choice is None or (choice == "position" and task.group is None):
+                masked_tasks.append(task.name)
                 yield Adaptation(task.name, OWN, OWN_OBJECTIVE, index), [task.name]
                 continue
             yield Adaptation(task.name, OWN, choice, index), [task.name]
             yield Adaptation(task.name, OWN_AND_CHOSEN, choice, index), [task.name]
+        yield Adaptation("", RANDOM, OWN_OBJECTIVE, index), masked_tasks
 
 
 def variants(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:

@@ -300,13 +300,16 @@ def own_table(results: Results) -> list[dict[str, str]]:
             both = scores_of(results, task.name, OWN_AND_CHOSEN, size)
             row = {"task": task.name, "objective": str(objective), "labels": str(size)}
             row["base"] = f"{base.accuracy:.3f}"
-            for arm in (RANDOM, CHOSEN):
-                scores = scores_of(results, task.name, arm, size)
-                row[f"{arm} text"] = "" if scores is None else f"{scores.accuracy:.3f}"
+            random = scores_of(results, task.name, RANDOM, size, objective=objective)
+            chosen = scores_of(results, task.name, CHOSEN, size, objective=objective)
+            row["random text"] = "" if random is None else f"{random.accuracy:.3f}"
+            row["chosen text"] = "" if chosen is None else f"{chosen.accuracy:.3f}"
             row["own texts"] = f"{own.accuracy:.3f}"
             row["own and chosen"] = "" if both is None else f"{both.accuracy:.3f}"
             row["adaptations"] = str(len(own.indices))
             row["own - base"] = in_words(difference(own, base))
+            if random is not None and len(random.indices) > 1:
+                row["own - random"] = in_words(difference(own, random))
             rows.append(row)
     return rows
 
