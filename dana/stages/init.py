@@ -232,8 +232,10 @@ def init(  # noqa: PLR0913, keywords of a public call
     _log_texts(labelled, tests, reason_to_balance)
     unlabelled_sample = None
     if unlabelled_sources:
-        text_inputs = _text_inputs(text, labelled.columns.get("text"))
-        unlabelled_sample = _read_sample(unlabelled_sources, text_inputs, folder, on_bad_record)
+        column = labelled.columns.get("text")
+        unlabelled_sample = _read_unlabelled(
+            unlabelled_sources, text, column, folder, on_bad_record, has_pool=bool(pool_sources)
+        )
     findings = [tests]
     training = _choose_training(model, objective, labelled.kind, pool_sample)
     if pool_sample is not None:
@@ -355,14 +357,14 @@ def _sources(setting: str, named: str | Path | Sequence[str | Path] | None) -> l
     return names
 
 
-def _text_inputs(text: str | None, column: Any = None) -> Inputs:
+def _text_inputs(text: str | None, *further: Any) -> Inputs:
     """Return how documents are read: in which fields their text is.
 
     Args:
         text: Name of the field; a record without it is read from ``text``. None reads ``text``.
-        column: The table's column of the text, which is read from last; None without one.
+        further: Names of fields that are read where these are missing; what is no text is left out.
     """
-    names = [name for name in (text, *Inputs().text_field, column) if isinstance(name, str)]
+    names = [name for name in (text, *Inputs().text_field, *further) if isinstance(name, str)]
     return Inputs(text_field=list(dict.fromkeys(names)))  # each name once
 
 
@@ -420,6 +422,49 @@ def _read_sample(sources: list[str], inputs: Inputs, folder: Path, on_bad_record
         sources, folder, inputs=inputs, on_bad_record=on_bad_record, count=MOST_READ
     )
     return _Sample(sources, inputs, on_bad_record, documents, size)
+
+
+def _read_unlabelled(
+    sources: list[str],
+    text: str | None,
+    column: Any,
+    folder: Path,
+    on_bad_record: str,
+    has_pool: bool,
+) -> _Sample:
+    """Read the first of the texts without labels.
+
+    Their text is in the field that is the table's column of the text, or in ``text``. One setting says
+    for all text of a run which of two fields is read, and beside a pool it is ``text``.
+
+    Args:
+        sources: See :func:`_read_sample`.
+        text: Name of the field, if the user gave one.
+        column: The table's column of the text; None without one.
+        folder: See :func:`_read_sample`.
+        on_bad_record: See :func:`_read_sample`.
+        has_pool: Whether the run has a pool.
+
+    Raises:
+        ConfigError: If there is a pool and a record has both fields, with different text; or see
+            :func:`_read_sample`.
+        DataError: See :func:`_read_sample`.
+    """
+    column_first = _text_inputs(text or column)
+    sample = _read_sample(sources, column_first, folder, on_bad_record)
+    if not has_pool:
+        return sample
+    column_last = _text_inputs(text, column)
+    if column_last == column_first:
+        return sample
+    as_pool = _read_sample(sources, column_last, folder, on_bad_record)
+    for document, other in zip(sample.documents, as_pool.documents, strict=False):
+        if document.text != other.text:
+            raise ConfigError(
+                f"{', '.join(sources)}: has text in the field {column!r}, as the table has it, and in the field "
+                f"'text', as a pool has it; name the one to read by --text"
+            )
+    return as_pool
 
 
 def _table_inputs(inputs: Inputs | Mapping[str, Any] | None) -> Inputs | None:

@@ -683,6 +683,38 @@ def test_without_a_pool_the_texts_without_labels_are_all_that_is_adapted_on(home
     assert "final/vectors-unlabelled" in names
 
 
+def test_without_a_pool_the_column_of_the_table_is_read_before_a_field_text(home):
+    texts = [draw(n % 2, 500 + n) for n in range(40)]
+    links = [f"tickets.example/{n}" for n in range(40)]
+    pd.DataFrame({"text": links, "body": texts}).to_csv("more.csv", index=False)
+    assert main(["init", "tickets.csv", "--unlabelled", "more.csv"]) == 0
+    settings = load_settings(read_recipe("tickets")[0])
+    assert settings.inputs.text_field == ["body", "text"]
+    execute(Run(Path("tickets"), tuple(steps_named(settings, "texts"))))
+    kept = pd.read_parquet("tickets/unlabelled/part-00000.parquet")["text"]
+    assert [*kept] == texts
+
+
+def test_beside_a_pool_two_fields_of_text_are_not_guessed_between(home, capfd):
+    texts = [draw(n % 2, 500 + n) for n in range(40)]
+    links = [f"tickets.example/{n}" for n in range(40)]
+    pd.DataFrame({"text": links, "body": texts}).to_csv("more.csv", index=False)
+    command = ["init", "tickets.csv", "--pool", "pool", "--unlabelled", "more.csv"]
+    assert main(command) == 2
+    err = capfd.readouterr().err
+    assert (
+        "more.csv: has text in the field 'body', as the table has it, and in the field 'text'"
+        in err
+    )
+    assert not (home / "tickets").exists()
+    assert main([*command, "--text", "body"]) == 0
+    settings = load_settings(read_recipe("tickets")[0])
+    assert settings.inputs.text_field == ["body", "text"]
+    # The same text in both fields is no question.
+    pd.DataFrame({"text": texts, "body": texts}).to_csv("more.csv", index=False)
+    assert main([*command, "--out", "other"]) == 0
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
