@@ -240,15 +240,15 @@ def model_card(
     )
 
 
-def text_words(arm: str, task: str, has_folds: bool) -> str:
+def text_words(is_unlabelled: bool, task: str, has_folds: bool) -> str:
     """Say on what text an arm adapts its model, and which labelled texts chose it.
 
     Args:
-        arm: Name of the arm.
+        is_unlabelled: Whether the arm reads nothing but the task's texts without labels.
         task: Name of the task.
         has_folds: Whether the labelled texts have folds, each of which is tested once.
     """
-    if arm == UNLABELLED:
+    if is_unlabelled:
         return f"texts of the kind of {task}, without labels."
     choosing = "All labelled texts"
     if not has_folds:

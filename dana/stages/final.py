@@ -712,7 +712,7 @@ def _identity_of(encoder: Path) -> str | None:
 
 
 def encoder_stage(
-    models: list[dict[str, str]],
+    models: list[dict[str, Any]],
     choice: Path | None,
     base: str,
     out: Path,
@@ -727,8 +727,9 @@ def encoder_stage(
     base. Then nothing is published, and an encoder that is there from an earlier run is removed.
 
     Args:
-        models: The adapted models, each with the name of its ``arm`` and the ``model``; the base itself
-            where a pilot chose to leave it as it is.
+        models: The adapted models, each with the name of its ``arm``, the ``model`` (the base itself
+            where a pilot chose to leave it as it is), and whether its text was nothing but the task's
+            texts without labels, as ``is_unlabelled``.
         choice: Folder of a choice with the scores of their vectors; None takes the first model.
         base: The model that they were adapted from.
         out: Target folder.
@@ -743,18 +744,19 @@ def encoder_stage(
     Raises:
         ArtifactError: If the model cannot be read, or the folder cannot be written.
     """
-    arm, model = _best_encoder(models, choice)
+    best = _best_encoder(models, choice)
+    arm, model = best["arm"], best["model"]
     identity = fingerprint({"model": model_identity(model), "max_tokens": max_tokens})
     restored = restore_folder(out)
     if model == base:
         on_rank_0(lambda: shutil.rmtree(restored, ignore_errors=True))
-        log.info("encoder   no objective was worth it: the base stays as it is")
+        log.info("encoder   %s", _reason_for_base(models, arm, base))
         return ""
     if _identity_of(restored) == identity:
         if restored == out:
             on_rank_0(lambda: remove_leftovers(out, is_replaced=True))
         return str(out)
-    texts = text_words(arm, task_name, bool(folds))
+    texts = text_words(best["is_unlabelled"], task_name, bool(folds))
 
     def write(folder: Path) -> None:
         save_encoder(model, folder, max_tokens)
@@ -766,8 +768,8 @@ def encoder_stage(
     return str(out)
 
 
-def _best_encoder(models: list[dict[str, str]], choice: Path | None) -> tuple[str, str]:
-    """Return the arm and the model whose vectors label best; of equals, and without scores, the first.
+def _best_encoder(models: list[dict[str, Any]], choice: Path | None) -> dict[str, Any]:
+    """Return the model whose vectors label best; of equals, and without scores, the first.
 
     Args:
         models: See :func:`encoder_stage`.
@@ -779,8 +781,24 @@ def _best_encoder(models: list[dict[str, str]], choice: Path | None) -> tuple[st
         sign = 1 if content["direction"] == "higher" else -1
         scores = {row["kind"]: sign * row["score"] for row in content["candidates"]}
 
-    def goodness(model: dict[str, str]) -> float:
+    def goodness(model: dict[str, Any]) -> float:
         return scores.get(f"{VECTORS}-{model['arm']}", -math.inf)
 
-    best = max(models, key=goodness)
-    return best["arm"], best["model"]
+    return max(models, key=goodness)
+
+
+def _reason_for_base(models: list[dict[str, Any]], arm: str, base: str) -> str:
+    """Say why no encoder is published: of no arm, or not of the best, an objective was worth it.
+
+    Args:
+        models: See :func:`encoder_stage`.
+        arm: The arm whose vectors label best; its model is the base.
+        base: See :func:`encoder_stage`.
+    """
+    adapted = [model["arm"] for model in models if model["model"] != base]
+    if not adapted:
+        return "no objective was worth it: the base stays as it is"
+    return (
+        f"none, as the vectors of {arm}, which is the base as it was, label better than those of "
+        f"{', '.join(adapted)}"
+    )

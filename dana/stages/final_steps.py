@@ -60,11 +60,14 @@ class AdaptedModel:
 
     Attributes:
         arm: Name of the arm.
+        is_unlabelled: Whether the arm, with those that it continues from, reads nothing but the task's
+            texts without labels.
         steps: The steps that only this model needs; the last adapts it. They are empty where an
             adaptation of the run is the same model.
     """
 
     arm: str
+    is_unlabelled: bool = False
     steps: Sequence[Step] = ()
 
     @property
@@ -335,8 +338,12 @@ def _encoder_step(
     scores = None
     if choice is not None and len(models) > 1:
         scores = OutputOf(choice.name)
+    described = [
+        {"arm": model.arm, "model": model.output, "is_unlabelled": model.is_unlabelled}
+        for model in models
+    ]
     arguments = {
-        "models": [{"arm": model.arm, "model": model.output} for model in models],
+        "models": described,
         "choice": scores,
         "base": OutputOf(BASE),
         "out": Path(settings.out) / ENCODER,

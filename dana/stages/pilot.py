@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from dana.core.artifacts import Artifact, Draft, make_on_all_ranks, open_artifact, read_manifest
 from dana.core.config import require
-from dana.core.errors import ConfigError, Contradiction, DataError
+from dana.core.errors import ArtifactError, ConfigError, Contradiction, DataError
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.raw_files import RAW_FILES, RawFiles
@@ -295,7 +295,8 @@ def adapt_chosen(  # noqa: PLR0913, a step of a recipe names its inputs one by o
         The adapted model; if the pilot chose none, `model` as it is.
 
     Raises:
-        ArtifactError: If the pilot chose none, and `out` holds a model that another choice made.
+        ArtifactError: If the pilot chose none, and `out` holds a model that another choice made; or if the
+            base with a new head is missing, from which the pilot started.
     """
     manifest = open_artifact(pilot, "pilot").manifest
     choice = manifest["choice"]
@@ -306,10 +307,25 @@ def adapt_chosen(  # noqa: PLR0913, a step of a recipe names its inputs one by o
     chosen = replace(settings, objective=choice)
     is_of_pilot = manifest["depends_on"]["model"] == model_identity(model)
     if is_of_pilot and choice in manifest.get("new_heads", []):
-        model = f"{pilot}{HEAD}"
+        model = _with_new_head(pilot)
     return adapt_stage(
         model, pool, weights, target_heldout, pool_heldout, chosen, out, language=language
     )
+
+
+def _with_new_head(pilot: Path) -> str:
+    """Return the folder of the copy of the base with a new head, which a pilot made.
+
+    Raises:
+        ArtifactError: If it is missing.
+    """
+    folder = f"{pilot}{HEAD}"
+    if not on_rank_0(lambda: Path(folder).is_dir()):
+        raise ArtifactError(
+            f"{folder}: is missing: the base with the new head that {pilot} tried; remove {pilot}, too, and "
+            "dana run makes both again"
+        )
+    return folder
 
 
 def _refuse_former(out: Path, manifest: Mapping[str, Any]) -> None:

@@ -48,7 +48,7 @@ from dana.stages.finetune_steps import (
 from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
 from dana.stages.pilot import choice_text, settings_before_pilot
-from dana.stages.pilot_steps import PILOT, pilot_name, pilot_steps, training_texts
+from dana.stages.pilot_steps import PILOT, PILOT_UNLABELLED, pilot_name, pilot_steps, training_texts
 from dana.stages.plan import left_out_text, summary_text
 from dana.stages.power import describe_power
 from dana.stages.probe_steps import base_probe_steps, is_probed, probe_steps, retrieval_steps
@@ -272,7 +272,10 @@ def _log_choice(step: Step, output: str) -> None:
         output: Path of what it made.
     """
     if step.name.partition("/")[0] == PILOT:
-        log.info("pilot     %s", choice_text(Path(output)))
+        words = choice_text(Path(output))
+        if step.name.startswith(PILOT_UNLABELLED):
+            words = f"On texts without labels: {words}"
+        log.info("pilot     %s", words)
     arm = step.labels.get("arm", "")
     is_first_selection = step.name == f"weigh/{arm}{suffix(0)}"
     is_random = arm == "random"
@@ -380,7 +383,8 @@ def _with_final_steps(plan: _Plan, steps: Sequence[Step]) -> Iterator[Step]:
         # read, the first adaptation is like any other. Then the model needs no steps of its own.
         reads_fold = plan.settings.task in plan.folds and any(step.reads_target for step in path)
         own_steps = list(_steps_of_all_texts(plan, path)) if reads_fold else []
-        models.append(AdaptedModel(arm.name, own_steps))
+        is_unlabelled = all(step.is_unlabelled for step in path)
+        models.append(AdaptedModel(arm.name, is_unlabelled, own_steps))
     return with_final(steps, plan.settings, plan.cards, models, folds_of_card)
 
 

@@ -156,7 +156,7 @@ def test_an_encoder_with_a_damaged_note_is_made_again(run, tmp_path, content):
     model = str(run / "final/arms/dana/adapted")
     out = tmp_path / "encoder"
     arguments = (None, "base", out, 24, "toy", "base", FOLDS)
-    models = [{"arm": "dana", "model": model}]
+    models = [{"arm": "dana", "model": model, "is_unlabelled": False}]
     encoder_stage(models, *arguments)
     before = {file.name: file.read_bytes() for file in out.iterdir() if file.is_file()}
     (out / "dana.json").write_text(content)

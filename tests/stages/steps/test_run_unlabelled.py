@@ -13,12 +13,13 @@ from dana.core.settings import load
 from dana.finetuning.pilot import NONE
 from dana.models.folder import model_identity
 from dana.stages import pilot
-from dana.stages.final import _best_encoder, _other_texts
+from dana.stages.final import _best_encoder, _other_texts, encoder_stage
 from dana.stages.join import join_run
 from dana.stages.report import report_stage
-from dana.stages.run import check_pool, plan_run
+from dana.stages.run import _log_choice, check_pool, plan_run
 from dana.stages.settings import RunSettings
 from dana.stages.steps.runner import execute
+from dana.stages.steps.step import Step
 from dana.stages.texts import open_texts
 from dana.stages.training import TrainingData
 from tests.stages.steps.test_run import SETTINGS
@@ -198,8 +199,73 @@ def test_of_two_adapted_models_that_with_the_better_vectors_becomes_the_encoder(
     candidates.append({"kind": "finetuned-dana", "score": sign * 0.99})
     write_json(tmp_path / "choice.json", {"direction": direction, "candidates": candidates})
     models = [{"arm": "dana", "model": "first"}, {"arm": "unlabelled", "model": "own"}]
-    assert _best_encoder(models, tmp_path)[1] == best
-    assert _best_encoder(models, None) == ("dana", "first")
+    assert _best_encoder(models, tmp_path)["model"] == best
+    assert _best_encoder(models, None) == models[0]
+
+
+def test_the_readme_of_the_encoder_says_what_the_arm_read_whatever_its_name(inputs, run, tmp_path):
+    arms = {
+        "mine": {"mix": {"unlabelled": 1.0}},
+        "unlabelled": {"mix": {"unlabelled": 0.5, "selected": 0.5}},
+    }
+    plan = plan_run(recipe(inputs, tmp_path, arms=arms))
+    encoder = next(step for step in plan.steps if step.name == "encoder")
+    described = encoder.settings["models"]
+    assert [(row["arm"], row["is_unlabelled"]) for row in described] == [
+        ("mine", True),
+        ("unlabelled", False),
+    ]
+    model = str(run / "arms/unlabelled/adapted")
+    for row, words in zip(described, ("without labels", "that is like the labelled"), strict=True):
+        out = tmp_path / row["arm"]
+        models = [{**row, "model": model}]
+        encoder_stage(models, None, "base", out, 24, "toy", "base", FOLDS)
+        assert words in (out / "README.md").read_text(encoding="utf-8")
+
+
+def test_where_the_base_is_the_better_of_two_models_the_log_does_not_say_that_nothing_was_adapted(
+    inputs, run, tmp_path, caplog
+):
+    kinds = {"vectors-dana": 0.7, "vectors-unlabelled": 0.8}
+    candidates = [{"kind": kind, "score": score} for kind, score in kinds.items()]
+    write_json(tmp_path / "choice.json", {"direction": "higher", "candidates": candidates})
+    base = inputs["model"]
+    models = [
+        {"arm": "dana", "model": str(run / "arms/dana/adapted"), "is_unlabelled": False},
+        {"arm": "unlabelled", "model": base, "is_unlabelled": True},
+    ]
+    arguments = (base, tmp_path / "encoder", 24, "toy", "base", FOLDS)
+    with caplog.at_level("INFO"):
+        assert encoder_stage(models, tmp_path, *arguments) == ""
+        assert encoder_stage(models[1:], None, *arguments) == ""
+    of_two, of_one = [line for line in caplog.messages if line.startswith("encoder ")]
+    assert (
+        "the vectors of unlabelled, which is the base as it was, label better than those of dana"
+        in of_two
+    )
+    assert "no objective was worth it" not in of_two
+    assert "no objective was worth it" in of_one
+
+
+def test_a_head_that_was_removed_is_named_with_what_to_do(inputs, run, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(run / "pilot-unlabelled", copy / "pilot-unlabelled")
+    held_out = (run / "target/held_out", run / "held_out")
+    settings = recipe(inputs, copy).adapt
+    arguments = (copy / "pilot-unlabelled", inputs["model"], run / "pool", None, *held_out)
+    with pytest.raises(ArtifactError, match=r"pilot-unlabelled-head: is missing.*remove .*, too"):
+        pilot.adapt_chosen(*arguments, settings, copy / "adapted")
+
+
+def test_the_log_tells_the_choices_of_two_pilots_apart(run, caplog):
+    folders = {"pilot": "pilot"}
+    folders |= dict.fromkeys(("pilot/unlabelled", "pilot/unlabelled/1"), "pilot-unlabelled")
+    with caplog.at_level("INFO"):
+        for name, folder in folders.items():
+            _log_choice(Step(name, "", {}), str(run / folder))
+    lines = [line for line in caplog.messages if line.startswith("pilot ")]
+    starts = [line.startswith("pilot     On texts without labels: Objective") for line in lines]
+    assert starts == [False, True, True]
 
 
 def test_the_report_tells_the_pilots_and_the_models_apart(run):
