@@ -292,7 +292,10 @@ class TrainingData:
         if "task" in self.mix:
             yield from iterate_documents(self.task)
         if UNLABELLED in self.mix:
-            yield from iterate_documents(self.unlabelled)
+            exclude = self._heldout_unlabelled_ids()
+            for document in iterate_documents(self.unlabelled):
+                if document.doc_id not in exclude:
+                    yield document
 
     def pool_documents(self) -> Iterator[Document]:
         """Yield the documents of the pool that training reads, whole or in part.

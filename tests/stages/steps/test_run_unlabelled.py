@@ -131,7 +131,9 @@ def test_it_has_a_pilot_of_its_own_and_the_others_share_theirs(run):
     assert read_manifest(run / "pilot")["choice"] == "position"
     trials = {row["objective"]: row for row in read_manifest(run / "pilot-unlabelled")["trials"]}
     assert trials["masked"]["gain"] is not None
-    assert "enough neighbouring sentences" in trials["position"]["left_out"]
+    reason = trials["position"]["left_out"]
+    assert "enough neighbouring sentences" in reason
+    assert f"unlabelled ({run / 'unlabelled'})" in reason
     objectives = {
         arm: read_manifest(run / "arms" / arm / "adapted")["depends_on"]["settings"]["objective"]
         for arm in ARMS
@@ -327,6 +329,17 @@ def test_a_held_out_document_is_left_out_by_its_text_and_not_by_its_number(input
     assert data._heldout_unlabelled_ids() == set(), "all ids are those of held-out documents"
     data = replace(data, pool_heldout=run / "unlabelled")
     assert len(data._heldout_unlabelled_ids()) == len(own)
+
+
+def test_the_documents_that_training_reads_are_these_texts_without_held_out_ones(run):
+    heldout = (run / "target/held_out", run / "held_out")
+    mix = {"unlabelled": 1.0}
+    data = TrainingData(run / "pool", None, *heldout, mix)
+    own = texts_of(run / "unlabelled")
+    assert [document.text for document in data.documents()] == own
+    # Without a pool the held-out documents are some of these texts.
+    beside = replace(data, pool_heldout=run / "unlabelled")
+    assert not list(beside.documents())
 
 
 def test_texts_and_arm_need_each_other(inputs, tmp_path):
