@@ -163,6 +163,15 @@ def test_its_model_is_a_candidate_that_needs_no_steps_of_its_own(inputs, run, tm
     assert kinds == ["vectors-base", "vectors-dana", "vectors-unlabelled"]
 
 
+def test_an_arm_that_is_the_only_one_is_one_model(inputs, tmp_path):
+    settings = recipe(inputs, tmp_path, arms=["unlabelled"], candidates=["contrastive"])
+    steps = plan_run(settings).steps
+    names = [step.name for step in steps]
+    assert len(names) == len({*names})
+    encoder = next(step for step in steps if step.name == "encoder")
+    assert [row["arm"] for row in encoder.settings["models"]] == ["unlabelled"]
+
+
 def test_an_arm_that_goes_on_from_selected_text_is_adapted_again_with_all_texts(inputs, tmp_path):
     adapt = {
         **recipe_values(inputs, tmp_path),
@@ -247,6 +256,19 @@ def test_where_the_base_is_the_better_of_two_models_the_log_does_not_say_that_no
     )
     assert "no objective was worth it" not in of_two
     assert "no objective was worth it" in of_one
+
+
+def test_an_arm_that_continues_from_another_does_not_start_from_the_base_of_the_pilot(
+    inputs, run, tmp_path
+):
+    former = str(run / "arms/dana/adapted")
+    settings = replace(recipe(inputs, tmp_path).adapt, mix={"unlabelled": 1.0})
+    held_out = (run / "target/held_out", run / "held_out")
+    arguments = (run / "pilot-unlabelled", former, run / "pool", None, *held_out)
+    pilot.adapt_chosen(*arguments, settings, tmp_path / "adapted")
+    manifest = read_manifest(tmp_path / "adapted")
+    assert manifest["depends_on"]["model"] == model_identity(former)
+    assert manifest["depends_on"]["mix"] == {"unlabelled": 1.0}
 
 
 def test_a_head_that_was_removed_is_named_with_what_to_do(inputs, run, tmp_path):
