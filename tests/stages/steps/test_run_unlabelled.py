@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from dana.core.schemas import iterate_documents
 from dana.core.settings import load
 from dana.finetuning.pilot import NONE
 from dana.models.folder import model_identity
+from dana.report.pilot import is_base_kept
 from dana.stages import pilot
 from dana.stages.final import _best_encoder, _other_texts, encoder_stage
 from dana.stages.join import join_run
@@ -19,7 +21,7 @@ from dana.stages.report import report_stage
 from dana.stages.run import _log_choice, check_pool, plan_run
 from dana.stages.settings import RunSettings
 from dana.stages.steps.runner import execute
-from dana.stages.steps.step import Step
+from dana.stages.steps.step import OutputOf, Step
 from dana.stages.texts import open_texts
 from dana.stages.training import TrainingData
 from tests.stages.steps.test_run import SETTINGS
@@ -170,6 +172,31 @@ def test_an_arm_that_is_the_only_one_is_one_model(inputs, tmp_path):
     assert len(names) == len({*names})
     encoder = next(step for step in steps if step.name == "encoder")
     assert [row["arm"] for row in encoder.settings["models"]] == ["unlabelled"]
+    assert [name for name in names if name.startswith("pilot")] == ["pilot/unlabelled"]
+
+
+def test_the_encoder_of_two_models_is_chosen_by_the_scores_of_both(inputs, tmp_path):
+    steps = {step.name: step for step in plan_run(recipe(inputs, tmp_path)).steps}
+    assert steps["encoder"].settings["choice"] == OutputOf("final/vectors-unlabelled")
+
+
+@pytest.mark.parametrize(
+    ("selected", "unlabelled", "is_kept"),
+    [
+        (NONE, "masked", True),
+        ("position", NONE, False),
+        (None, NONE, True),
+        (None, "masked", False),
+    ],
+)
+def test_the_headline_is_about_the_pilot_of_selected_text_where_there_is_one(
+    selected, unlabelled, is_kept
+):
+    choices = {"pilot": selected, "pilot-unlabelled": unlabelled}
+    stages = {
+        folder: {"kind": "pilot", "choice": choice} for folder, choice in choices.items() if choice
+    }
+    assert is_base_kept(SimpleNamespace(stages=stages)) == is_kept
 
 
 def test_an_arm_that_goes_on_from_selected_text_is_adapted_again_with_all_texts(inputs, tmp_path):
