@@ -90,7 +90,7 @@ def _find_text(fields: dict[str, Any], inputs: Inputs) -> tuple[str, str]:
             return text, ""
         return "", f"the field {name!r} must be text, got {type(text).__name__}"
     names = " or ".join(inputs.text_field)
-    remedy = "name it by --text-field (init: --text)"
+    remedy = "name it by --text-field (init: --text), or rename it to text"
     return "", f"the field {names!r} is missing; available: {_names(fields)}; {remedy}"
 
 

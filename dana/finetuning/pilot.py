@@ -20,7 +20,7 @@ import numpy as np
 
 from dana.tasks.kinds.base import Kind
 
-VERSION = 1  # of the choice
+VERSION = 2  # of the choice, and of which candidates are tried
 NONE = "none"  # the base as it is
 LEAST_GAIN = 0.01
 STANDARD_ERRORS = 0.5  # k; benchmarks/pilot.py compares 0, 0.5 and 1 (docs/results/objectives.md)

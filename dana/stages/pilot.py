@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dana.core.artifacts import Artifact, Draft, make_on_all_ranks, open_artifact, read_manifest
-from dana.core.config import require
 from dana.core.errors import ArtifactError, ConfigError, Contradiction, DataError
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
@@ -25,7 +24,7 @@ from dana.finetuning.pilot import NONE, STANDARD_ERRORS, VERSION, Trial, choose_
 from dana.finetuning.probe import LabelledVectors, cross_validated, group_numbers
 from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings
-from dana.models.folder import brings_head, check_checkpoint, load_config, model_identity
+from dana.models.folder import check_checkpoint, load_config, model_identity
 from dana.report.pilot import pilot_text
 from dana.stages.probe import refuse_kind, task_identity, texts_apart
 from dana.stages.training import TrainingData, adapt_stage, head_stage
@@ -60,13 +59,13 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     data: str | None = None,
     fold: int | None = None,
     language: str = "en",
-    makes_heads: bool = False,
 ) -> Artifact:
     """Train a model for a few steps by each candidate, probe the results on training texts, and choose.
 
     Only labels of training texts are read. A candidate that cannot train this model on this text is
-    left out, which its row says. The trained candidates lie in ``OUT-candidates`` until the pilot is
-    whole, so that a stopped one goes on.
+    left out, which its row says. A candidate that needs a head which the model lacks starts from a copy
+    of the model with a new one, ``OUT-head``. The trained candidates lie in ``OUT-candidates`` until the
+    pilot is whole, so that a stopped one goes on.
 
     Args:
         model: Folder with safetensors, or Hub name.
@@ -82,8 +81,6 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         data: Folder of the card's data.
         fold: The fold that is tested, whose texts are not read, of a card with several.
         language: ISO 639-1 code, for objectives that cut text without weights into sentences.
-        makes_heads: Whether a candidate that the model brings no trained head for starts from a copy with
-            a new one, ``OUT-head``; else it is left out.
 
     Raises:
         ConfigError: If each word of the task has a label.
@@ -111,8 +108,6 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         "language": language,
         "rule": {"standard_errors": STANDARD_ERRORS, "version": VERSION},
     }
-    if makes_heads:
-        depends_on["makes_heads"] = True
     folder = Path(f"{out}-candidates")
 
     def write(draft: Draft | None) -> None:
@@ -121,11 +116,7 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         new_heads: list[str] = []
         for name, training in trainings.items():
             try:
-                start = model
-                if makes_heads:
-                    start = head_stage(model, text_for_head, training, Path(f"{out}{HEAD}"))
-                else:
-                    _check_head(model, training)
+                start = head_stage(model, text_for_head, training, Path(f"{out}{HEAD}"))
                 artifact = adapt_stage(
                     start,
                     pool,
@@ -183,20 +174,6 @@ def candidate_settings(settings: AdaptSettings, objective: str) -> AdaptSettings
         eval_every=None,
         final="last",
     )
-
-
-def _check_head(model: str, settings: AdaptSettings) -> None:
-    """Check that a model has a trained head, if the objective trains one that is part of the model.
-
-    Raises:
-        ConfigError: If it has not.
-    """
-    objective = settings.make_objective()
-    if objective.has_own_head:
-        return
-    is_trained = brings_head(objective.auto_class(load_config(model)), model)
-    what = f"one that needs no head: {model} brings no trained one for {settings.objective}"
-    require(is_trained, "objective", settings.objective, what)
 
 
 def _training_texts(

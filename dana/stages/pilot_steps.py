@@ -134,10 +134,6 @@ def _pilot_step(
         "fold": tested_fold,
         "language": settings.selection.language,
     }
-    if arm.is_unlabelled:
-        # masked needs a head that many bases lack. On a task's own texts it gained where the other
-        # objectives did not (docs/results/few-labels.md).
-        arguments["makes_heads"] = True
     return Step(
         name,
         "dana.stages.pilot:pilot_stage",

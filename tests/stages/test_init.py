@@ -723,7 +723,10 @@ def test_beside_a_pool_two_fields_of_text_are_not_guessed_between(home, capfd):
         (["--unlabelled", "none.csv"], "none.csv"),
         (["--unlabelled", "same.csv"], "all 5 documents hold your labelled texts"),
         (["--unlabelled", "short.csv"], "all 1 documents hold your labelled texts"),
-        (["--unlabelled", "title.csv"], "title.csv"),
+        (
+            ["--unlabelled", "title.csv"],
+            "available: title, page; name it by --text-field (init: --text), or rename",
+        ),
     ],
 )
 def test_texts_without_labels_that_cannot_be_used_are_refused(home, capfd, flags, says):

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from dana.core.artifacts import MANIFEST, open_artifact, read_manifest
 from dana.core.errors import ConfigError, Contradiction
 from dana.core.settings import load
 from dana.finetuning.pilot import NONE
+from dana.models.folder import model_identity
 from dana.stages import pilot
 from dana.stages.join import join_run
 from dana.stages.pilot import choice_text
@@ -180,16 +181,44 @@ def test_candidates_that_cannot_train_are_left_out_and_said(tmp_path, capfd):
     assert not (tmp_path / "run/adapted").exists()
 
 
-def test_masked_is_no_candidate_without_a_trained_head(inputs, tmp_path):
+def test_a_base_without_a_head_is_tried_with_a_new_one_which_all_arms_start_from(
+    inputs, tmp_path, monkeypatch
+):
     from transformers import AutoModel, AutoTokenizer
 
     backbone = tmp_path / "backbone"
     AutoModel.from_pretrained(inputs["model"]).save_pretrained(backbone)
     AutoTokenizer.from_pretrained(inputs["model"]).save_pretrained(backbone)
-    manifest = predictions_of({**inputs, "model": str(backbone)}, tmp_path / "run").manifest
+    adapt = {**asdict(recipe(inputs, tmp_path).adapt), "head_warmup": {"steps": 2, "margin": -9}}
+    headless = {**inputs, "model": str(backbone)}
+    out = run_to(tmp_path / "run", headless, "masked", monkeypatch, adapt=adapt)
+    manifest = read_manifest(out / "pilot")
+    trials = {row["objective"]: row for row in manifest["trials"]}
+    assert trials["masked"]["left_out"] is None
+    assert manifest["new_heads"] == ["masked"]
+    head = model_identity(str(out / "pilot-head"))
+    for folder in (out, out / "nested/1"):
+        for arm in ARMS:
+            adapted = read_manifest(folder / "arms" / arm / "adapted")
+            assert adapted["depends_on"]["model"] == head
+    assert read_manifest(out / "pilot-head")["new_head"]["steps"] == 2
+
+
+def test_a_head_that_stays_too_bad_leaves_its_objective_out(inputs, tmp_path):
+    from transformers import AutoModel, AutoTokenizer
+
+    backbone = tmp_path / "backbone"
+    AutoModel.from_pretrained(inputs["model"]).save_pretrained(backbone)
+    AutoTokenizer.from_pretrained(inputs["model"]).save_pretrained(backbone)
+    adapt = {**asdict(recipe(inputs, tmp_path).adapt), "head_warmup": {"steps": 1, "margin": 5}}
+    headless = {**inputs, "model": str(backbone)}
+    run = plan_run(recipe(headless, tmp_path / "run", adapt=adapt))
+    execute(steps_of(run, *BEFORE_PILOT, "pilot"))
+    manifest = read_manifest(tmp_path / "run/pilot")
     left_out = {row["objective"]: row["left_out"] for row in manifest["trials"] if row["left_out"]}
     assert set(left_out) == {"masked"}
-    assert "brings no trained one" in left_out["masked"]
+    assert "below" in left_out["masked"]
+    assert manifest["new_heads"] == []
 
 
 def test_every_pilots_each_fold(inputs, tmp_path):
