@@ -114,7 +114,9 @@ MASKED = "masked"
 OBJECTIVES = (MASKED, "position", "crops", AUTO)
 MASKED_TOKENS = 1_000_000  # that an adaptation by masked reads
 MAX_TOKENS = 128  # of an example
-ADAPTATIONS_A_PILOT = 2  # a pilot takes about as long as so many adaptations
+# A pilot takes about as long as so many adaptations: three trainings, probes, and a new head for a base
+# that has none.
+ADAPTATIONS_A_PILOT = 4
 # On a CPU: larger passes take more memory and are no faster. No result depends on it.
 EXECUTION_ON_CPU = ", execution: {micro_batch_tokens: 2048}"
 # On a CPU: two single-threaded steps side by side do twice as much as one with two threads, for
@@ -1037,7 +1039,6 @@ def _log_plans(folder: Path, seconds: float | None) -> None:
         time = ""
         if seconds is not None:
             names = [step.name.partition("/")[0] for step in run.steps]
-            # A pilot trains two or three candidates, and probes them.
             adaptations = names.count("adapt") + ADAPTATIONS_A_PILOT * names.count(PILOT)
             duration = format_duration(adaptations * seconds)
             time = f"; its adaptations take about {duration} here, if nothing else runs"
