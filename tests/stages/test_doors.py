@@ -253,10 +253,12 @@ def test_a_folder_of_a_file_per_text_is_read_alike_by_init_and_predict(tmp_path)
 
 def test_standard_input_is_a_table_of_init_and_no_pool(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    pd.DataFrame(ROWS).to_csv("pool.csv", sep="|", index=False)
+    # A pool of nothing but the labelled texts would be refused.
+    rows = [*ROWS, {**ROWS[0], "text": "A text without a label."}]
+    pd.DataFrame(rows).to_csv("pool.csv", sep="|", index=False)
     for source, flags, message in (
         ("-", ["--pool", "pool.csv"], ""),
-        ("pool.csv", ["--pool", "-"], "--pool -: dana run reads the pool again; save it in a file"),
+        ("pool.csv", ["--pool", "-"], "--pool -: dana run reads the text again; save it in a file"),
     ):
         given(tmp_path / "-", monkeypatch)
         assert main(["init", source, *flags, "--out", "t", "--folds", "2"]) == 2 * bool(message)
