@@ -10,6 +10,7 @@ from dana.report.page import Section, Table, decimals, number, text_columns
 from dana.report.run import RunFrames
 
 NONE = "none"
+UNLABELLED = "unlabelled"  # the part of a mixture that is the task's texts without labels
 
 
 class Pilot(NamedTuple):
@@ -25,11 +26,23 @@ class Pilot(NamedTuple):
 
 
 def pilot_text(manifest: Mapping[str, Any]) -> str:
-    """Say in a sentence which objective a pilot chose.
+    """Say in a sentence which objective a pilot chose, and that it read texts without labels if it did.
 
     Args:
         manifest: Manifest of the pilot.
     """
+    words = _choice_words(manifest)
+    return f"On texts without labels: {words}" if _is_unlabelled(manifest) else words
+
+
+def _is_unlabelled(manifest: Mapping[str, Any]) -> bool:
+    """Return whether a pilot trained on nothing but the task's texts without labels."""
+    mix = manifest.get("depends_on", {}).get("mix", {})
+    return set(mix) == {UNLABELLED}
+
+
+def _choice_words(manifest: Mapping[str, Any]) -> str:
+    """Say which objective a pilot chose."""
     trials = {row["objective"]: row for row in manifest["trials"]}
     choice = manifest["choice"]
     steps = manifest["steps"]
@@ -70,10 +83,7 @@ def pilot_section(run: RunFrames) -> Section | None:
             text = "unlabelled" if pilot.is_unlabelled else "selected"
             rows.append({"adaptation": pilot.adaptation, "text": text, **trial, "outcome": outcome})
     first = pilots[min(pilots)]
-    answer = []
-    for pilot, manifest in sorted(pilots.items()):
-        words = pilot_text(manifest)
-        answer.append(f"On texts without labels: {words}" if pilot.is_unlabelled else words)
+    answer = [pilot_text(manifest) for _, manifest in sorted(pilots.items())]
     if all(pilot.adaptation == 0 for pilot in pilots):
         answer.append(
             "Other folds or adaptations choose as the first did; of folds, texts that they test had "
@@ -115,5 +125,5 @@ def _pilots(run: RunFrames) -> dict[Pilot, dict[str, Any]]:
         if parents[0] == FINAL:  # of the model at the end, which no fold tests
             continue
         index = int(parents[1]) if parents[0] == NESTED else 0
-        pilots[Pilot(index, parents[-1].endswith("-unlabelled"))] = manifest
+        pilots[Pilot(index, _is_unlabelled(manifest))] = manifest
     return pilots

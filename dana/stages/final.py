@@ -745,7 +745,8 @@ def encoder_stage(
         ArtifactError: If the model cannot be read, or the folder cannot be written.
     """
     best = _best_encoder(models, choice)
-    arm, model = best["arm"], best["model"]
+    arm = best["arm"]
+    model = best["model"]
     identity = fingerprint({"model": model_identity(model), "max_tokens": max_tokens})
     restored = restore_folder(out)
     if model == base:

@@ -48,7 +48,7 @@ from dana.stages.finetune_steps import (
 from dana.stages.join import join_run
 from dana.stages.pack import pack_stage
 from dana.stages.pilot import choice_text, settings_before_pilot
-from dana.stages.pilot_steps import PILOT, PILOT_UNLABELLED, pilot_name, pilot_steps, training_texts
+from dana.stages.pilot_steps import PILOT, pilot_name, pilot_steps, training_texts
 from dana.stages.plan import left_out_text, summary_text
 from dana.stages.power import describe_power
 from dana.stages.probe_steps import base_probe_steps, is_probed, probe_steps, retrieval_steps
@@ -272,10 +272,7 @@ def _log_choice(step: Step, output: str) -> None:
         output: Path of what it made.
     """
     if step.name.partition("/")[0] == PILOT:
-        words = choice_text(Path(output))
-        if step.name.startswith(PILOT_UNLABELLED):
-            words = f"On texts without labels: {words}"
-        log.info("pilot     %s", words)
+        log.info("pilot     %s", choice_text(Path(output)))
     arm = step.labels.get("arm", "")
     is_first_selection = step.name == f"weigh/{arm}{suffix(0)}"
     is_random = arm == "random"

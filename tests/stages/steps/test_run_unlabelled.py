@@ -194,9 +194,11 @@ def test_the_encoder_of_two_models_is_chosen_by_the_scores_of_both(inputs, tmp_p
 def test_the_headline_is_about_the_pilot_of_selected_text_where_there_is_one(
     selected, unlabelled, is_kept
 ):
-    choices = {"pilot": selected, "pilot-unlabelled": unlabelled}
+    choices = {"pilot": (selected, "selected"), "pilot-unlabelled": (unlabelled, "unlabelled")}
     stages = {
-        folder: {"kind": "pilot", "choice": choice} for folder, choice in choices.items() if choice
+        folder: {"kind": "pilot", "choice": choice, "depends_on": {"mix": {text: 1.0}}}
+        for folder, (choice, text) in choices.items()
+        if choice
     }
     assert is_base_kept(SimpleNamespace(stages=stages)) == is_kept
 
