@@ -255,3 +255,31 @@ def test_what_is_forgotten_is_told_by_other_tasks_and_by_documents_found(evidenc
     [row] = evidence["verdicts"].forgetting_table(results)
     assert row["agnews, 100"] == "-0.100"
     assert row["finds documents of the pool, MRR@10"] == "0.800 → 0.650"
+
+
+def test_masked_tokens_are_counted_where_the_first_pilot_chose_none(evidence, results):
+    right = [number < 60 for number in range(100)]
+    for index in range(2):
+        chosen = probe_row(right, "chosen", index, objective="masked")
+        random = probe_row(
+            [number < 55 for number in range(100)], "random", index, objective="masked"
+        )
+        results.add("sst2", [chosen, random])
+        results.add("rct_sample", [{**chosen, "index": 7}, {**random, "index": 7}])
+    trial = {"objective": "masked", "gain": 0.04, "error": 0.01}
+    results.add("sst2", [{"arm": "pilot with masked", "choice": "masked", "trials": [trial]}])
+    [row] = evidence["verdicts"].masked_table(results)
+    assert (row["task"], row["adaptations"]) == ("sst2", "2")
+    assert row["chosen - base"].startswith("+0.100")
+    assert row["chosen - random"].startswith("+0.050")
+    assert row["pilot"] == "+0.040 ± 0.010, taken"
+    assert evidence["verdicts"].choice_of(results, "sst2") == "none", "the first pilot counts"
+
+
+def test_masked_tokens_are_trained_on_text_of_tasks_without_an_objective(evidence):
+    plan = evidence["plan"]
+    choices = dict.fromkeys(("rct_sample", "csabstruct", "agnews", "acl_arc"), "position")
+    planned = list(plan.masked(choices))
+    assert {(one.task, *tasks) for one, tasks in planned} == {("chemprot",) * 2, ("sst2",) * 2}
+    assert {(one.arm, one.objective) for one, _ in planned} == {("chosen", "masked")}
+    assert len(planned) == 2 * plan.MASKED

@@ -22,6 +22,7 @@ from loky import ProcessPoolExecutor
 from plan import (
     BASE,
     CHOSEN,
+    PILOT,
     SIZES,
     SMALL,
     TARGET_TEXTS,
@@ -30,6 +31,7 @@ from plan import (
     Adaptation,
     controls,
     forgetting,
+    masked,
     own_texts,
     primary,
     rivals,
@@ -37,7 +39,16 @@ from plan import (
     variants,
 )
 from rows import Results
-from steps import adapted_rows, base_rows, forgetting_rows, pilot, run_folder, select, tuned_rows
+from steps import (
+    adapted_rows,
+    base_rows,
+    forgetting_rows,
+    masked_rows,
+    pilot,
+    run_folder,
+    select,
+    tuned_rows,
+)
 from texts import prepare_pool, prepare_task
 
 from dana.finetuning.pilot import NONE
@@ -66,6 +77,7 @@ QUESTIONS = {
     "controls": Question(controls),
     "dsir": Question(rivals),
     "own": Question(own_texts),
+    "masked": Question(masked, masked_rows),
     "variants": Question(variants),
     "forgetting": Question(forgetting, forgetting_rows),
 }
@@ -83,12 +95,12 @@ def prepare(work: Path) -> None:
 def measure_base(work: Path, task: str) -> Rows:
     """Probe the base, and let a pilot choose the objective of a task."""
     choice = pilot(work, task)
-    return {task: [*base_rows(work, task), {"arm": "pilot", **choice}]}
+    return {task: [*base_rows(work, task), {"arm": PILOT, **choice}]}
 
 
 def choices_of(results: Results) -> dict[str, str]:
     """Return what pilots chose by task, without those that chose none."""
-    found = {task.name: results.find(task.name, arm="pilot") for task in TASKS}
+    found = {task.name: results.find(task.name, arm=PILOT) for task in TASKS}
     chosen = {task: rows[0]["choice"] for task, rows in found.items() if rows}
     return {task: choice for task, choice in chosen.items() if choice != NONE}
 
@@ -171,7 +183,7 @@ def missing_models(results: Results, question: Question) -> list[tuple[Adaptatio
 
 def pilots(work: Path, results: Results, jobs: int, deadline: float) -> bool:
     """Probe the base and let pilots choose, where this is missing; return whether all is there."""
-    names = [task.name for task in TASKS if not results.find(task.name, arm="pilot")]
+    names = [task.name for task in TASKS if not results.find(task.name, arm=PILOT)]
     chosen = [Adaptation(name, CHOSEN, "", 0) for name in names]
     if not run_steps(selections(work, chosen), results, jobs, deadline):
         return False

@@ -13,6 +13,7 @@ from verdicts import (
     filled,
     forgetting_table,
     in_words,
+    masked_table,
     own_table,
     pooled,
     prediction_table,
@@ -81,6 +82,7 @@ def all_tables(results: Results) -> str:
     parts += [
         ("The whole model fine-tuned with 500 labels", tuned_table(results)),
         ("The control: chosen text with its sentences shuffled", control_table(results)),
+        ("Masked tokens where the first pilot chose none", masked_table(results)),
         ("Variants, with 100 and 500 labels", variant_table(results)),
         ("What the pilot predicted, and what came", prediction_table(results)),
         ("Other tasks: accuracy after less before", forgetting_table(results)),

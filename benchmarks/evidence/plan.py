@@ -38,6 +38,8 @@ OWN = "own"  # all training texts of the task, without their labels, as document
 OWN_AND_CHOSEN = "own-and-chosen"
 PAPER_SEGMENTS = "paper-segments"  # the paper's own path: detectors, ranked by its protocol
 PAPER_SIGMOID = "paper-sigmoid"
+PILOT = "pilot"  # names the row of a pilot's choice and trials
+SECOND_PILOT = "pilot with masked"  # since 2026-11-30 a pilot tries masked tokens, too
 # Arguments of dana score, and of dana weigh.
 SELECTION = {
     RANDOM: ["--selector", "random"],
@@ -63,6 +65,7 @@ TUNINGS = 2  # seeds of each adapted model
 CONTROLS = 4  # adaptations
 OWN_TEXTS = 3  # adaptations on the task's own texts, of each arm
 OWN_OBJECTIVE = "masked"  # where the pilot chose none, or documents of the task cannot be told
+MASKED = 3  # adaptations by masked tokens on chosen text, where the pilot chose none
 VARIED_TASKS = ("rct_sample", "agnews")
 VARIATIONS = 2  # adaptations of each variant, which shows a size and decides nothing
 OTHER_STEPS = (25, 150)
@@ -172,6 +175,14 @@ def own_texts(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]
             yield Adaptation(task.name, OWN, choice, index), [task.name]
             yield Adaptation(task.name, OWN_AND_CHOSEN, choice, index), [task.name]
         yield Adaptation("", RANDOM, OWN_OBJECTIVE, index), masked_tasks
+
+
+def masked(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
+    """Yield the adaptations by masked tokens on chosen text, of the tasks whose pilot did not try it and chose none."""
+    for index in range(MASKED):
+        for task in TASKS:
+            if task.name not in choices:
+                yield Adaptation(task.name, CHOSEN, OWN_OBJECTIVE, index), [task.name]
 
 
 def variants(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:

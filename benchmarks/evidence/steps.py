@@ -25,6 +25,7 @@ from plan import (
     OWN_AND_CHOSEN,
     PRECISION,
     RANDOM,
+    SECOND_PILOT,
     SELECTION,
     SHUFFLED,
     SIZES,
@@ -320,6 +321,16 @@ def adapted_rows(
     model = adapt(work, adaptation)
     shutil.rmtree(Path(f"{model}-checkpoints"), ignore_errors=True)
     return {task: named(probe(work, task, model, SIZES), adaptation, task) for task in tasks}
+
+
+def masked_rows(
+    work: Path, adaptation: Adaptation, tasks: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Adapt a model by masked tokens and probe it; the first model of a task comes with a second pilot."""
+    found = adapted_rows(work, adaptation, tasks)
+    if adaptation.index == 0:
+        found[adaptation.task].append({"arm": SECOND_PILOT, **pilot(work, adaptation.task)})
+    return found
 
 
 def forgetting_rows(

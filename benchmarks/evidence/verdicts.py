@@ -25,7 +25,9 @@ from plan import (
     OWN_OBJECTIVE,
     PAPER_SEGMENTS,
     PAPER_SIGMOID,
+    PILOT,
     RANDOM,
+    SECOND_PILOT,
     SHUFFLED,
     SIZES,
     SMALL,
@@ -69,7 +71,7 @@ class Scores:
 
 def choice_of(results: Results, task: str) -> str | None:
     """Return the objective that the pilot chose; None if it was not run."""
-    rows = results.find(task, arm="pilot")
+    rows = results.find(task, arm=PILOT)
     return rows[0]["choice"] if rows else None
 
 
@@ -314,6 +316,42 @@ def own_table(results: Results) -> list[dict[str, str]]:
     return rows
 
 
+def masked_table(results: Results) -> list[dict[str, str]]:
+    """Return what masked tokens on chosen text gain where the pilot chose none.
+
+    Beside it stands what a second pilot predicts, which tries them.
+    """
+    rows = []
+    for task in TASKS:
+        if choice_of(results, task.name) != NONE:
+            continue
+        for size in SIZES:
+            base = scores_of(results, task.name, BASE, size)
+            chosen = scores_of(results, task.name, CHOSEN, size, objective=OWN_OBJECTIVE)
+            random = scores_of(results, task.name, RANDOM, size, objective=OWN_OBJECTIVE)
+            if base is None or chosen is None or random is None or len(chosen.indices) < 2:
+                continue
+            row = {"task": task.name, "labels": str(size), "base": f"{base.accuracy:.3f}"}
+            row["random text"] = f"{random.accuracy:.3f}"
+            row["chosen text"] = f"{chosen.accuracy:.3f}"
+            row["adaptations"] = str(len(chosen.indices))
+            row["chosen - base"] = in_words(difference(chosen, base))
+            row["chosen - random"] = in_words(difference(chosen, random))
+            row["pilot"] = pilot_text(results, task.name, OWN_OBJECTIVE)
+            rows.append(row)
+    return rows
+
+
+def pilot_text(results: Results, task: str, objective: str) -> str:
+    """Write what the second pilot predicted of an objective, and whether it took it; empty if it was not run."""
+    for row in results.find(task, arm=SECOND_PILOT):
+        for trial in row["trials"]:
+            if trial["objective"] == objective and trial["gain"] is not None:
+                taken = "taken" if row["choice"] == objective else f"took {row['choice']}"
+                return f"{trial['gain']:+.3f} ± {trial['error']:.3f}, {taken}"
+    return ""
+
+
 def variant_table(results: Results) -> list[dict[str, str]]:
     """Return what other bases, lengths and the paper's own path reach; two adaptations decide nothing."""
     kinds: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
@@ -381,7 +419,7 @@ def prediction_table(results: Results) -> list[dict[str, str]]:
     """Return what the pilot predicted of each objective, beside what 50 steps on chosen text gained."""
     rows = []
     for task in TASKS:
-        found = results.find(task.name, arm="pilot")
+        found = results.find(task.name, arm=PILOT)
         trials = {trial["objective"]: trial for trial in found[0]["trials"]} if found else {}
         for objective in OBJECTIVES:
             trial = trials.get(objective)
@@ -411,7 +449,7 @@ def prediction_agreement(results: Results, size: int) -> tuple[float, int] | Non
     outcomes = []
     for task in TASKS:
         base = scores_of(results, task.name, BASE, size)
-        pilots = results.find(task.name, arm="pilot")
+        pilots = results.find(task.name, arm=PILOT)
         for trial in pilots[0]["trials"] if pilots else []:
             objective = trial["objective"]
             if trial["gain"] is None or base is None:
@@ -451,6 +489,7 @@ def print_tables(results: Results) -> None:
         f"the whole model fine-tuned, {TARGET_TEXTS} labels": tuned_table(results),
         "the control: chosen text with its sentences shuffled": control_table(results),
         "the task's own texts": own_table(results),
+        "masked tokens where the first pilot chose none": masked_table(results),
         f"variants, {' and '.join(map(str, SIZES))} labels": variant_table(results),
         "what the pilot predicted": prediction_table(results),
         "other tasks, chosen - base": forgetting_table(results),
