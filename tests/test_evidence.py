@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks" / "evidence"
-MODULES = ("plan", "rows", "texts", "verdicts", "figure", "pages", "figures")
+MODULES = (
+    *("plan", "rows", "texts", "steps", "eight_bits", "packing"),
+    *("verdicts", "figure", "pages", "figures"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -283,3 +286,242 @@ def test_masked_tokens_are_trained_on_text_of_tasks_without_an_objective(evidenc
     assert {(one.task, *tasks) for one, tasks in planned} == {("chemprot",) * 2, ("sst2",) * 2}
     assert {(one.arm, one.objective) for one, _ in planned} == {("chosen", "masked")}
     assert len(planned) == 2 * plan.MASKED
+
+
+def test_weights_at_8_bits_are_half_a_step_from_their_own_at_most(evidence, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    eight_bits = evidence["eight_bits"]
+    generator = np.random.default_rng(0)
+    matrix = generator.normal(0, [[0.01], [1], [30], [0]], (4, 64)).astype(np.float32)
+    weights = {"layer.weight": matrix, "layer.bias": matrix[1], "numbers": np.arange(5)[None]}
+    (tmp_path / "model").mkdir()
+    save_file(weights, tmp_path / "model" / "model.safetensors")
+    (tmp_path / "model" / "config.json").write_text("{}")
+    eight_bits.pack_model(tmp_path / "model", tmp_path / "packed")
+    rounded = load_file(tmp_path / "packed" / "rounded.safetensors")
+    assert rounded["layer.weight"].dtype == np.int8
+    eight_bits.unpack_model(tmp_path / "packed")
+    assert {path.name for path in (tmp_path / "packed").iterdir()} == {
+        "config.json",
+        "model.safetensors",
+    }
+    restored = load_file(tmp_path / "packed" / "model.safetensors")
+    assert restored.keys() == weights.keys()
+    assert np.array_equal(restored["layer.bias"], weights["layer.bias"])
+    assert np.array_equal(restored["numbers"], weights["numbers"])
+    assert restored["layer.weight"].dtype == np.float32
+    errors = np.abs(restored["layer.weight"] - matrix).max(1)
+    half_steps = np.abs(matrix).max(1) / 127 / 2
+    assert (errors <= half_steps * 1.001).all()
+    assert errors[2] > half_steps[2] / 2, "it was rounded"
+    again = eight_bits.restore_weights(eight_bits.round_weights(restored))
+    np.testing.assert_allclose(again["layer.weight"], restored["layer.weight"], rtol=1e-6)
+
+
+@pytest.fixture
+def work(evidence, tmp_path, monkeypatch):
+    """A pool of 60 documents, of which two arms read some sentences; six tasks of two texts."""
+    import pyarrow as pa
+
+    from dana.core.artifacts import make
+    from dana.core.schemas import DOCUMENTS, WEIGHTS, Document, write_parts
+    from dana.corpus.documents import document_tables
+
+    documents = [Document(f"d{number}", "s", f"First {number}. Second. ü") for number in range(60)]
+
+    def write_pool(draft):
+        write_parts(document_tables(documents), draft.path, DOCUMENTS)
+
+    for run, seed in (("random-0", 0), ("rct_sample-chosen", 1)):
+        folder = tmp_path / "work" / "runs" / run
+        make(folder / "pool", "pool", {"of": "test"}, write_pool)
+        target = [Document(f"t{seed}", "target", f"Held out {seed}")]
+        write_parts(document_tables(target), folder / "target" / "held_out", DOCUMENTS)
+        generator = np.random.default_rng(seed)
+        rows = []
+        for document in documents:
+            ends = [document.text.index(".") + 1, document.text.rindex(".") + 1]
+            for unit, (start, end) in enumerate(
+                [(0, ends[0]), (ends[0] + 1, ends[1]), (ends[1] + 1, ends[1] + 2)]
+            ):
+                weight = float(generator.random() < 0.2)
+                place = {"doc_id": document.doc_id, "source": "s", "unit": unit}
+                rows.append({**place, "start": start, "end": end, "segment": 0, "weight": weight})
+        write_parts([pa.Table.from_pylist(rows, WEIGHTS)], folder / "weights", WEIGHTS)
+    for task in evidence["plan"].TASKS:
+        for split in ("train", "test"):
+            texts = [{"id": split, "text": f"{task.name} {number}"} for number in range(2)]
+            folder = tmp_path / "work" / "tasks" / task.name
+            evidence["texts"].write_rows(folder / f"{split}.jsonl", texts)
+    model = tmp_path / "model"
+    model.mkdir()
+    from safetensors.numpy import save_file
+
+    save_file({"weight": np.eye(3, dtype=np.float32)}, model / "model.safetensors")
+    monkeypatch.setattr(evidence["packing"], "resolve_model", lambda name: str(model))
+    return tmp_path / "work"
+
+
+def arms_there(evidence, work):
+    """Return the arms of the plan whose text is selected."""
+    arms = evidence["packing"].arms_of(["primary", "dsir"])
+    return [one for one in arms if evidence["steps"].has_text(work, one)]
+
+
+def test_text_that_was_packed_is_unpacked_in_its_order(evidence, work, tmp_path):
+    from dana.core.schemas import iterate_documents, read_table
+
+    packing = evidence["packing"]
+    arms = arms_there(evidence, work)
+    assert [one.arm for one in arms] == ["random", "chosen"]
+    packing.pack(work, arms, tmp_path / "packed.tar.xz")
+    there = tmp_path / "there"
+    packing.unpack(tmp_path / "packed.tar.xz", there)
+    for run in ("random-0", "rct_sample-chosen"):
+        own, other = work / "runs" / run, there / "runs" / run
+        places = ["doc_id", "unit", "start", "end", "weight"]
+        rows = [read_table(folder / "weights", places).to_pylist() for folder in (own, other)]
+        read, unpacked = [[row for row in table if row["weight"]] for table in rows]
+        assert unpacked == read
+        assert {row["weight"] for row in rows[1]} == {0, 1}, "sentences that are not read, too"
+        ids = {row["doc_id"] for row in read}
+        pool = [one for one in iterate_documents(own / "pool") if one.doc_id in ids]
+        assert list(iterate_documents(other / "pool")) == pool
+        targets = [list(iterate_documents(one / "target" / "held_out")) for one in (own, other)]
+        assert targets[0] == targets[1]
+    expected = packing.held_out_ids(work / "runs" / "random-0" / "pool")
+    held_out = iterate_documents(there / "runs" / "random-0" / "held_out")
+    assert [one.doc_id for one in held_out] == expected
+    assert (there / "bases" / "minilm" / "model.safetensors").is_file()
+    assert evidence["steps"].base_of(there, "minilm") == str(there / "bases" / "minilm")
+    assert evidence["steps"].base_of(work, "minilm") == "minilm"
+    for name in ("train", "test"):
+        path = Path("tasks", "sst2", f"{name}.jsonl")
+        assert (there / path).read_bytes() == (work / path).read_bytes()
+
+
+def test_a_dry_run_unpacks_a_part_of_the_texts_of_tasks(evidence, work, tmp_path):
+    packing = evidence["packing"]
+    packing.pack(work, arms_there(evidence, work), tmp_path / "packed.tar.xz")
+    packing.unpack(tmp_path / "packed.tar.xz", tmp_path / "there", texts=1)
+    rows = evidence["texts"].read_rows(tmp_path / "there" / "tasks" / "sst2" / "test.jsonl")
+    assert [row["text"] for row in rows] == ["sst2 0"]
+
+
+def test_only_weights_of_0_and_1_are_packed(evidence, work, tmp_path):
+    import pyarrow as pa
+
+    from dana.core.schemas import WEIGHTS, read_table, write_parts
+
+    weights = work / "runs" / "random-0" / "weights"
+    rows = read_table(weights).to_pylist()
+    rows[0]["weight"] = 0.5
+    write_parts([pa.Table.from_pylist(rows, WEIGHTS)], weights, WEIGHTS)
+    with pytest.raises(ValueError, match="only weights of 0 and 1"):
+        evidence["packing"].pack(work, arms_there(evidence, work), tmp_path / "packed.tar.xz")
+
+
+def test_every_arm_of_the_plan_is_packed_once(evidence):
+    arms = evidence["packing"].arms_of(["primary", "dsir"])
+    names = [(one.arm, one.task or one.index) for one in arms]
+    tasks = ["rct_sample", "csabstruct", "agnews", "acl_arc"]
+    shared = [("random", index) for index in range(8)]
+    assert set(names) == {
+        *shared,
+        *(("chosen", task) for task in tasks),
+        *(("dsir", task) for task in tasks),
+    }
+    assert len(names) == 16
+
+
+def test_rows_of_another_device_or_base_need_a_folder_of_their_own(evidence, tmp_path):
+    rows = evidence["rows"]
+    setting = {"device": "NVIDIA H200", "base": "weights at 8 bits"}
+    found = rows.Results(tmp_path, setting)
+    pilot = {"arm": "pilot", "choice": "position", "trials": []}
+    found.add("sst2", [pilot, base_row([True] * 100)])
+    [first, second] = rows.Results(tmp_path, setting).of("sst2")
+    assert first == pilot, "a choice is of no device"
+    assert second == {**base_row([True] * 100), **setting}
+    with pytest.raises(
+        ValueError, match=r"rows of NVIDIA H200 with the base weights at 8 bits.*of a CPU"
+    ):
+        rows.Results(tmp_path, {}).of("sst2")
+
+
+def test_all_committed_rows_of_a_folder_are_of_one_setting(evidence):
+    rows = evidence["rows"]
+    for folder in rows.FOLDER.parent.glob("evidence*"):
+        results = rows.Results(folder)
+        settings = [
+            rows.setting_of(row)
+            for task in evidence["plan"].TASKS
+            for row in results.of(task.name)
+            if row["arm"] != "pilot"
+        ]
+        assert settings
+        assert all(one == settings[0] for one in settings)
+        assert settings[0] == {} or folder != rows.FOLDER
+
+
+def test_a_dry_run_takes_the_first_adaptation_of_each_arm(evidence):
+    plan = evidence["plan"]
+    planned = plan.primary({"rct_sample": "position", "csabstruct": "position", "agnews": "crops"})
+    small = [(one.arm, one.index, one.steps, tasks) for one, tasks in plan.in_small(planned)]
+    assert small == [("random", 0, 2, ["rct_sample"]), ("chosen", 0, 2, ["rct_sample"])]
+
+
+@pytest.fixture
+def gpu_pack(tmp_path, monkeypatch):
+    """Import pack.py of the GPU benchmark, and make a project with a tracked file of 1,000 bytes."""
+    import subprocess
+
+    monkeypatch.syspath_prepend(FOLDER.parent / "gpu")
+    module = importlib.import_module("pack")
+    project = tmp_path / "project"
+    (project / ".gpu").mkdir(parents=True)
+    (project / "tracked.txt").write_text("x" * 1000)
+    subprocess.run(["git", "init", "--quiet"], cwd=project, check=True)
+    subprocess.run(["git", "add", "tracked.txt"], cwd=project, check=True)
+    yield module, project / ".gpu"
+    del sys.modules["pack"]
+
+
+def test_what_is_too_large_to_travel_is_refused(gpu_pack, monkeypatch, capsys):
+    pack, home = gpu_pack
+    (home / "data").write_bytes(bytes(500))
+    assert pack.sizes(home) == (500, 1000)
+    monkeypatch.setattr(pack, "LIMIT", 1500)
+    pack.report(home)
+    assert "together" in capsys.readouterr().out
+    monkeypatch.setattr(pack, "LIMIT", 1499)
+    with pytest.raises(SystemExit, match="too large to travel"):
+        pack.report(home)
+
+
+@pytest.mark.parametrize(
+    ("limit", "questions", "arms"), [(2600, "primary dsir", 16), (2599, "primary", 12)]
+)
+def test_text_of_dsir_is_packed_if_it_fits(
+    evidence, gpu_pack, monkeypatch, capsys, limit, questions, arms
+):
+    module, home = gpu_pack
+    packed = []
+
+    def pack(work, arms, out):
+        packed.append(len(arms))
+        out.write_bytes(bytes(100 * len(arms) - len("primary dsir")))
+
+    monkeypatch.setattr(evidence["packing"], "pack", pack)
+    monkeypatch.setattr(evidence["steps"], "has_text", lambda work, one: True)
+    monkeypatch.setattr(module, "LIMIT", limit)
+    module.pack_evidence(Path("work"), home)
+    assert (home / "questions.txt").read_text() == questions
+    assert packed[-1] == arms
+    assert "not packed" not in capsys.readouterr().out
+    monkeypatch.setattr(evidence["steps"], "has_text", lambda work, one: one.task != "acl_arc")
+    module.pack_evidence(Path("work"), home)
+    said = capsys.readouterr().out
+    assert "acl_arc-chosen" in said
+    assert "python benchmarks evidence work --select --questions primary" in said

@@ -2,9 +2,13 @@
 
     DANA_DATA=... python benchmarks evidence WORK [--questions primary dsir] [--minutes 140] [--jobs 2]
     python benchmarks evidence WORK --tables
+    python benchmarks evidence WORK --select [--questions primary dsir]
 
 Finished rows stand in docs/results/evidence/, a file for each task: what is there is not made again,
 so a fresh clone goes on. WORK has texts, selections and models, and is made again where it is missing.
+
+Rows of another device or base go to a folder of their own (--results), with the objectives that the
+pilots of the committed rows chose. A WORK that packing.py unpacked has its own base, and no pool.
 """
 
 import argparse
@@ -19,9 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from loky import ProcessPoolExecutor
+from packing import PACKED
 from plan import (
     BASE,
     CHOSEN,
+    DRY_TASK,
+    MODEL,
     PILOT,
     SIZES,
     SMALL,
@@ -31,6 +38,7 @@ from plan import (
     Adaptation,
     controls,
     forgetting,
+    in_small,
     masked,
     own_texts,
     primary,
@@ -38,11 +46,12 @@ from plan import (
     tuned,
     variants,
 )
-from rows import Results
+from rows import FOLDER, Results, choices_of
 from steps import (
     adapted_rows,
     base_rows,
     forgetting_rows,
+    has_text,
     masked_rows,
     pilot,
     run_folder,
@@ -50,8 +59,9 @@ from steps import (
     tuned_rows,
 )
 from texts import prepare_pool, prepare_task
+from torch import cuda
 
-from dana.finetuning.pilot import NONE
+from dana.core.artifacts import read_json
 
 
 @dataclass(frozen=True)
@@ -82,6 +92,8 @@ QUESTIONS = {
     "forgetting": Question(forgetting, forgetting_rows),
 }
 Rows = dict[str, list[dict[str, Any]]]
+# Its name, and a function that returns the rows of some tasks.
+Step = tuple[str, Callable[[], Rows | None]]
 
 
 def prepare(work: Path) -> None:
@@ -92,17 +104,40 @@ def prepare(work: Path) -> None:
     prepare_pool(folders, work / "pool.jsonl")
 
 
+def setting_here(work: Path) -> dict[str, str]:
+    """Return what the rows that are made here say of their device and their base."""
+    setting = {}
+    if cuda.is_available():
+        setting["device"] = cuda.get_device_name()
+    packed = work / PACKED
+    if packed.is_file():
+        setting["base"] = read_json(packed)["base"]
+    return setting
+
+
+def take_choices(results: Results) -> None:
+    """Take the objectives that the pilots of the committed rows chose, where none are there.
+
+    An objective is part of the question, as the selected text is: neither is measured again.
+    """
+    committed = Results()
+    for task in TASKS:
+        if results.find(task.name, arm=PILOT):
+            continue
+        for row in committed.find(task.name, arm=PILOT):
+            taken = {"arm": PILOT, "choice": row["choice"], "trials": []}
+            results.add(task.name, [taken])
+
+
+def probe_base(work: Path, task: str) -> Rows:
+    """Probe the base."""
+    return {task: base_rows(work, task)}
+
+
 def measure_base(work: Path, task: str) -> Rows:
     """Probe the base, and let a pilot choose the objective of a task."""
     choice = pilot(work, task)
     return {task: [*base_rows(work, task), {"arm": PILOT, **choice}]}
-
-
-def choices_of(results: Results) -> dict[str, str]:
-    """Return what pilots chose by task, without those that chose none."""
-    found = {task.name: results.find(task.name, arm=PILOT) for task in TASKS}
-    chosen = {task: rows[0]["choice"] for task, rows in found.items() if rows}
-    return {task: choice for task, choice in chosen.items() if choice != NONE}
 
 
 def is_known(results: Results, adaptation: Adaptation, task: str, question: Question) -> bool:
@@ -120,7 +155,7 @@ def is_known(results: Results, adaptation: Adaptation, task: str, question: Ques
 
 
 def run_steps(
-    steps: Iterable[tuple[str, Callable[[], Rows | None]]],
+    steps: Iterable[Step],
     results: Results,
     jobs: int,
     deadline: float,
@@ -154,7 +189,7 @@ def run_steps(
     return not rest
 
 
-def selections(work: Path, needed: Sequence[Adaptation]) -> list[tuple[str, Callable[[], None]]]:
+def selections(work: Path, needed: Sequence[Adaptation]) -> list[Step]:
     """Return the steps that select the text of adaptations, each once."""
     steps = {}
     for one in needed:
@@ -162,7 +197,7 @@ def selections(work: Path, needed: Sequence[Adaptation]) -> list[tuple[str, Call
             continue
         text = (one.task, one.arm, one.index, one.objective)
         folder = run_folder(work, *text)
-        if not (folder / "weights").is_dir():
+        if not has_text(work, one):
             steps[folder] = (f"selection of {folder.name}", partial(_select, work, *text))
     return list(steps.values())
 
@@ -191,25 +226,62 @@ def pilots(work: Path, results: Results, jobs: int, deadline: float) -> bool:
     return run_steps(steps, results, jobs, deadline)
 
 
+def bases(work: Path, results: Results, names: Sequence[str]) -> list[Step]:
+    """Return the steps that probe the base on tasks where this is missing."""
+    missing = [name for name in names if not results.find(name, arm=BASE, model=MODEL)]
+    return [(f"base {name}", partial(probe_base, work, name)) for name in missing]
+
+
 def answer(args: argparse.Namespace, results: Results, name: str, deadline: float) -> bool:
     """Make what is missing of a question; return whether all is there."""
     question = QUESTIONS[name]
     missing = missing_models(results, question)
+    names = [task.name for task in TASKS]
+    if args.dry:
+        missing = in_small(missing)
+        names = [DRY_TASK]
+    absent = []
+    if (args.work / PACKED).is_file():
+        absent = [one for one, _ in missing if not has_text(args.work, one)]
+        missing = [(one, tasks) for one, tasks in missing if has_text(args.work, one)]
+    for one in absent:
+        print(f"left out, its text is not packed: {one.task} {one.name}", flush=True)
     needed = [adaptation for adaptation, _ in missing]
     if not run_steps(selections(args.work, needed), results, args.jobs, deadline):
         return False
-    steps = [
+    steps = bases(args.work, results, names)
+    steps += [
         (f"{name} {one.task} {one.name}", partial(question.make, args.work, one, tasks))
         for one, tasks in missing
     ]
+    return run_steps(steps, results, args.jobs, deadline) and not absent
+
+
+def planned_of(results: Results, names: Iterable[str]) -> list[Adaptation]:
+    """Return all adaptations of some questions, also of those whose rows are there."""
+    choices = choices_of(results)
+    return [one for name in names for one, _ in QUESTIONS[name].plan(choices)]
+
+
+def select_all(args: argparse.Namespace) -> bool:
+    """Select the text of all adaptations of some questions; return whether all is there."""
+    deadline = time.monotonic() + 60 * args.minutes
+    prepare(args.work)
+    results = Results(args.results)
+    steps = selections(args.work, planned_of(results, args.questions))
     return run_steps(steps, results, args.jobs, deadline)
 
 
 def experiment(args: argparse.Namespace) -> bool:
     """Make what is missing of the questions that were asked; return whether all is there."""
-    results = Results()
+    results = Results(args.results, setting_here(args.work))
     deadline = time.monotonic() + 60 * args.minutes
-    prepare(args.work)
+    for task in TASKS:
+        results.of(task.name)  # which refuses rows of another setting before anything is made
+    if args.results.resolve() != FOLDER.resolve():
+        take_choices(results)
+    if not (args.work / PACKED).is_file():
+        prepare(args.work)
     if not pilots(args.work, results, args.jobs, deadline):
         return False
     print(json.dumps(choices_of(results)), flush=True)
@@ -227,19 +299,35 @@ def main() -> int:
     parser.add_argument("--questions", nargs="+", choices=QUESTIONS, default=list(QUESTIONS))
     parser.add_argument("--minutes", type=float, default=140, help="after which no step begins")
     parser.add_argument("--jobs", type=int, default=2, help="steps side by side, one thread each")
+    parser.add_argument(
+        "--results", type=Path, default=FOLDER, help="folder of the rows, of one device and base"
+    )
+    parser.add_argument(
+        "--select", action="store_true", help="select the text of the questions and end"
+    )
+    parser.add_argument(
+        "--dry", action="store_true", help="one adaptation of each arm on one task, of two steps"
+    )
     parser.add_argument("--tables", action="store_true", help="print the tables and end")
     parser.add_argument(
         "--write", action="store_true", help="write the tables and the figure of the pages too"
     )
     args = parser.parse_args()
+    is_committed = args.results.resolve() == FOLDER.resolve()
+    if args.write and not is_committed:
+        parser.error(f"--write writes the pages from {FOLDER}, not from --results")
+    if args.dry and is_committed:
+        parser.error("--dry needs a folder for its rows: --results FOLDER")
     if not args.tables:
         os.environ.setdefault("OMP_NUM_THREADS", "1")
-        is_whole = experiment(args)
+        is_whole = select_all(args) if args.select else experiment(args)
         print("whole" if is_whole else "not whole: the same command goes on")
+    if args.select:
+        return 0
     from pages import write_pages
     from verdicts import print_tables
 
-    results = Results()
+    results = Results(args.results)
     print_tables(results)
     if args.write:
         write_pages(results)

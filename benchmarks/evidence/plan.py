@@ -1,7 +1,7 @@
 """The plan of the experiment in docs/results/adaptation.md: tasks, arms, sizes, and the order of what is made."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from dana.finetuning.pilot import NONE
 
@@ -71,6 +71,8 @@ VARIATIONS = 2  # adaptations of each variant, which shows a size and decides no
 OTHER_STEPS = (25, 150)
 SMALL = "dana-mini"
 OBJECTIVES = ("position", "crops")
+DRY_TASK = "rct_sample"  # of a dry run
+DRY_STEPS = 2
 FORGETTING = ("agnews", "sst2", "rct_sample")  # of which the first two others are probed
 
 
@@ -224,3 +226,14 @@ def forgetting(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]
         for task, objective in choices.items():
             others = [name for name in FORGETTING if name != task]
             yield Adaptation(task, CHOSEN, objective, index), others[:2]
+
+
+def in_small(
+    planned: Iterable[tuple[Adaptation, list[str]]],
+) -> list[tuple[Adaptation, list[str]]]:
+    """Return of what is planned the first adaptation of each arm on one task, of two steps."""
+    return [
+        (replace(adaptation, steps=DRY_STEPS), [DRY_TASK])
+        for adaptation, tasks in planned
+        if adaptation.index == 0 and DRY_TASK in tasks
+    ]

