@@ -473,6 +473,72 @@ def test_a_dry_run_takes_the_first_adaptation_of_each_arm(evidence):
 
 
 @pytest.fixture
+def experiment(evidence):
+    """Import the main file of the experiment."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location("evidence_main", FOLDER / "__main__.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_rows_of_another_folder_take_the_objectives_that_were_committed(
+    evidence, experiment, tmp_path
+):
+    rows = evidence["rows"]
+    results = rows.Results(tmp_path, {"device": "NVIDIA H200"})
+    results.add("sst2", [{"arm": "pilot", "choice": "crops", "trials": []}])
+    experiment.take_choices(results)
+    expected = {**rows.choices_of(rows.Results()), "sst2": "crops"}
+    assert rows.choices_of(rows.Results(tmp_path)) == expected
+    [pilot] = results.of("agnews")
+    assert pilot == {"arm": "pilot", "choice": "crops", "trials": []}
+
+
+def test_where_text_is_packed_the_base_comes_first_and_missing_text_is_left_out(
+    evidence, experiment, work, tmp_path, monkeypatch, capsys
+):
+    from argparse import Namespace
+
+    packing = evidence["packing"]
+    packing.pack(work, arms_there(evidence, work), tmp_path / "packed.tar.xz")
+    there = tmp_path / "there"
+    packing.unpack(tmp_path / "packed.tar.xz", there)
+    setting = experiment.setting_here(there)
+    assert setting["base"] == evidence["eight_bits"].DESCRIPTION
+    assert experiment.setting_here(work).keys() <= {"device"}
+    results = evidence["rows"].Results(tmp_path / "rows", setting)
+    choice = {"arm": "pilot", "choice": "position", "trials": []}
+    for task in ("rct_sample", "acl_arc"):
+        results.add(task, [choice])
+    results.add("sst2", [base_row([True])])
+    steps = []
+
+    def run_steps(some, results, jobs, deadline):
+        steps.extend(name for name, _ in some)
+        return True
+
+    monkeypatch.setattr(experiment, "run_steps", run_steps)
+    args = Namespace(work=there, jobs=1, dry=False)
+    assert not experiment.answer(args, results, "primary", 0)
+    tasks = [task.name for task in evidence["plan"].TASKS]
+    assert steps[:5] == [f"base {task}" for task in tasks if task != "sst2"]
+    assert "primary  minilm-position-50-random-0" in steps
+    assert "primary rct_sample minilm-position-50-chosen-7" in steps
+    assert not [step for step in steps if "acl_arc minilm" in step]
+    assert "its text is not packed: acl_arc minilm-position-50-chosen-0" in capsys.readouterr().out
+    steps.clear()
+    args.dry = True
+    assert experiment.answer(args, results, "primary", 0)
+    assert steps == [
+        "base rct_sample",
+        "primary  minilm-position-2-random-0",
+        "primary rct_sample minilm-position-2-chosen-0",
+    ]
+
+
+@pytest.fixture
 def gpu_pack(tmp_path, monkeypatch):
     """Import pack.py of the GPU benchmark, and make a project with a tracked file of 1,000 bytes."""
     import subprocess

@@ -276,8 +276,8 @@ def experiment(args: argparse.Namespace) -> bool:
     """Make what is missing of the questions that were asked; return whether all is there."""
     results = Results(args.results, setting_here(args.work))
     deadline = time.monotonic() + 60 * args.minutes
-    for task in TASKS:
-        results.of(task.name)  # which refuses rows of another setting before anything is made
+    for one in TASKS:
+        results.of(one.name)  # which refuses rows of another setting before anything is made
     if args.results.resolve() != FOLDER.resolve():
         take_choices(results)
     if not (args.work / PACKED).is_file():

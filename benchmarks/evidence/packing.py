@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +44,7 @@ SPLITS = ("train.jsonl", "test.jsonl")
 DOCUMENTS_FILE = "documents.jsonl"
 ARMS_FILE = "arms.jsonl"
 PLANS = {"primary": primary, "dsir": rivals}  # of the questions whose text is packed
-STRONGEST = 9  # compression: text of several arms is found again 64 MB later
+STRONGEST: Final = 9  # compression: text of several arms is found again 64 MB later
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ PYTHON=${PYTHON:-python3}
 PACK=${PACK:-.gpu}
 WORK=${WORK:-/tmp/evidence}
 RESULTS=$OUT/evidence-gpu
-limits=(--minutes "${MINUTES:-7}" --jobs "${JOBS:-12}")
+limits=(--minutes "${MINUTES:-6}" --jobs "${JOBS:-12}")
 texts=()
 if [ "${DRY:-0}" = 1 ]; then
   limits=(--minutes 60 --jobs 1 --dry)
   texts=(--texts 200)
-elif [ -d docs/results/evidence-gpu ]; then
+elif [ -d docs/results/evidence-gpu ] && [ ! -d "$RESULTS" ]; then
   cp -r docs/results/evidence-gpu "$RESULTS"
 fi
 export OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
