@@ -496,6 +496,14 @@ def test_rows_of_another_folder_take_the_objectives_that_were_committed(
     assert pilot == {"arm": "pilot", "choice": "crops", "trials": []}
 
 
+def test_chosen_text_is_selected_with_the_seed_of_the_pilots(evidence, experiment, tmp_path):
+    planned = experiment.planned_of(evidence["rows"].Results(), ["primary"])
+    steps = dict(experiment.selections(tmp_path, planned))
+    assert len(steps) == 12, "those whose rows are there, too"
+    assert steps["selection of acl_arc-chosen"].args[1:4] == ("acl_arc", "chosen", 0)
+    assert steps["selection of random-7"].args[1:4] == ("", "random", 7)
+
+
 def test_where_text_is_packed_the_base_comes_first_and_missing_text_is_left_out(
     evidence, experiment, work, tmp_path, monkeypatch, capsys
 ):

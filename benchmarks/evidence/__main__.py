@@ -195,7 +195,9 @@ def selections(work: Path, needed: Sequence[Adaptation]) -> list[Step]:
     for one in needed:
         if one.arm == BASE:
             continue
-        text = (one.task, one.arm, one.index, one.objective)
+        # Pilots read chosen text first, and select it with seed 0; so does whoever selects it later.
+        index = 0 if one.arm == CHOSEN else one.index
+        text = (one.task, one.arm, index, one.objective)
         folder = run_folder(work, *text)
         if not has_text(work, one):
             steps[folder] = (f"selection of {folder.name}", partial(_select, work, *text))
