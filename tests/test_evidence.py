@@ -599,3 +599,21 @@ def test_text_of_dsir_is_packed_if_it_fits(
     said = capsys.readouterr().out
     assert "acl_arc-chosen" in said
     assert "python benchmarks evidence work --select --questions primary" in said
+
+
+def test_variants_differ_from_the_primary_question_in_one_thing(evidence):
+    plan = evidence["plan"]
+    choices = {"rct_sample": "position", "agnews": "crops"}
+    usual = {"arm": "chosen", "model": plan.MODEL, "steps": plan.STEPS}
+    for planned, changed in (
+        (plan.paper, "arm"),
+        (plan.lengths, "steps"),
+        (plan.small, "model"),
+        (plan.objectives, "objective"),
+    ):
+        made = [(one, *tasks) for one, tasks in planned(choices) if one.arm != plan.RANDOM]
+        assert {one.index for one, _ in made} == set(range(plan.VARIATIONS))
+        for one, task in made:
+            expected = {**usual, "objective": choices.get(task)}
+            others = {key for key, value in expected.items() if getattr(one, key) != value}
+            assert others == {changed}

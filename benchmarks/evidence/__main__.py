@@ -39,12 +39,15 @@ from plan import (
     controls,
     forgetting,
     in_small,
+    lengths,
     masked,
+    objectives,
     own_texts,
+    paper,
     primary,
     rivals,
+    small,
     tuned,
-    variants,
 )
 from rows import FOLDER, Results, choices_of
 from steps import (
@@ -88,7 +91,10 @@ QUESTIONS = {
     "dsir": Question(rivals),
     "own": Question(own_texts),
     "masked": Question(masked, masked_rows),
-    "variants": Question(variants),
+    "paper": Question(paper),
+    "lengths": Question(lengths),
+    "small": Question(small),
+    "objectives": Question(objectives),
     "forgetting": Question(forgetting, forgetting_rows),
 }
 Rows = dict[str, list[dict[str, Any]]]
@@ -287,7 +293,7 @@ def experiment(args: argparse.Namespace) -> bool:
     if not pilots(args.work, results, args.jobs, deadline):
         return False
     print(json.dumps(choices_of(results)), flush=True)
-    if "variants" in args.questions:
+    if "small" in args.questions:
         for task in VARIED_TASKS:
             if not results.find(task, arm=BASE, model=SMALL):
                 results.add(task, base_rows(args.work, task, SMALL))

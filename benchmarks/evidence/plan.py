@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 
 from dana.finetuning.pilot import NONE
 
@@ -187,25 +188,39 @@ def masked(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
                 yield Adaptation(task.name, CHOSEN, OWN_OBJECTIVE, index), [task.name]
 
 
-def variants(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
-    """Yield other objectives on every task, and other bases, lengths and the paper's own path on two."""
-    every = [task.name for task in TASKS]
+def paper(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
+    """Yield the paper's own path on two tasks: text that detectors choose, by segments and by sigmoid weights."""
     for index in range(VARIATIONS):
-        for task in every:
-            for objective in OBJECTIVES:
-                if choices.get(task) != objective:
-                    yield Adaptation(task, CHOSEN, objective, index), [task]
         for task in VARIED_TASKS:
-            if task not in choices:
-                continue
-            objective = choices[task]
-            for steps in OTHER_STEPS:
-                yield Adaptation("", RANDOM, objective, index, steps=steps), [task]
-                yield Adaptation(task, CHOSEN, objective, index, steps=steps), [task]
-            yield Adaptation("", RANDOM, objective, index, SMALL), [task]
-            yield Adaptation(task, CHOSEN, objective, index, SMALL), [task]
-            yield Adaptation(task, PAPER_SEGMENTS, objective, index), [task]
-            yield Adaptation(task, PAPER_SIGMOID, objective, index), [task]
+            if task in choices:
+                yield Adaptation(task, PAPER_SEGMENTS, choices[task], index), [task]
+                yield Adaptation(task, PAPER_SIGMOID, choices[task], index), [task]
+
+
+def lengths(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
+    """Yield shorter and longer adaptations of two tasks."""
+    for index in range(VARIATIONS):
+        for steps, task in product(OTHER_STEPS, VARIED_TASKS):
+            if task in choices:
+                yield Adaptation("", RANDOM, choices[task], index, steps=steps), [task]
+                yield Adaptation(task, CHOSEN, choices[task], index, steps=steps), [task]
+
+
+def small(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
+    """Yield adaptations of a small base on two tasks."""
+    for index in range(VARIATIONS):
+        for task in VARIED_TASKS:
+            if task in choices:
+                yield Adaptation("", RANDOM, choices[task], index, SMALL), [task]
+                yield Adaptation(task, CHOSEN, choices[task], index, SMALL), [task]
+
+
+def objectives(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
+    """Yield the objectives that the pilots did not choose, on every task."""
+    for index in range(VARIATIONS):
+        for task, objective in product([task.name for task in TASKS], OBJECTIVES):
+            if choices.get(task) != objective:
+                yield Adaptation(task, CHOSEN, objective, index), [task]
 
 
 def tuned(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
