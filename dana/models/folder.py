@@ -21,7 +21,7 @@ from dana.models import minilm, mpnet, smollm2
 from dana.models.adapters import CONFIG, adapted_base, fold_adapter
 from dana.models.convertible import SUFFIXES, convert_command, no_weights, transformer_folder
 from dana.models.embeddings import token_range
-from dana.models.head_file import head_architecture, load_head
+from dana.models.head_file import gathered, head_architecture, load_head
 
 log = get_logger(__name__)
 
@@ -200,12 +200,34 @@ def load_with_head(auto_class: Any, model: str, **options: Any) -> tuple[Any, fr
         # A sentence encoder has its head for language modelling in a file of its own.
         missing -= load_head(network, folder, missing)
     mismatched = {name for name, *_ in report["mismatched_keys"]}
+    _set_new_biases(network, missing | mismatched)
     _check_floats(model, network)
     _check_finite(model, network)
     _check_backbone_complete(model, network, missing)
     _check_backbone_shapes(model, network, mismatched)
     _check_left_over(model, network, report["unexpected_keys"])
     return network, frozenset(missing | mismatched)
+
+
+def _set_new_biases(network: Any, new: Collection[str]) -> None:
+    """Set the biases that a checkpoint lacks to 0, in place, where every architecture begins them.
+
+    transformers forgets some of them, those of the masked heads of Longformer, FNet, Data2Vec, LUKE and
+    others: they then hold what was in memory, which may be no number.
+
+    Args:
+        network: The model.
+        new: Names of the parameters that the checkpoint lacks.
+    """
+    import torch
+
+    biases = []
+    for name, value in network.named_parameters(remove_duplicate=False):
+        if name in new and name.endswith("bias"):
+            biases.append(value)
+    with torch.no_grad(), gathered(biases, modifier_rank=0):
+        for bias in biases:
+            bias.zero_()
 
 
 def _check_floats(model: str, network: Any) -> None:

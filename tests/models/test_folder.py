@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForMaskedLM, ModernBertModel
+from transformers import AutoModel, AutoModelForMaskedLM, ModernBertModel
 
 from dana.core.errors import ArtifactError, Preemption
 from dana.core.launch import stop_on_signal
@@ -30,6 +30,7 @@ from dana.models.folder import (
 from dana.models.heads import SelectedLogits
 from dana.models.language_model import load_language_model
 from dana.selectors.classifier import _logits
+from tests.families import FAMILIES
 
 LOADERS = {"backbone": load_backbone, "classifier": lambda model: new_classifier(model, 3, 0)}
 LOADERS |= {"mean pooling": lambda model: new_classifier(model, 3, 0, pooling="mean")}
@@ -192,6 +193,29 @@ def test_weights_that_are_not_finite_adapters_and_too_large_ids_are_refused(mode
     (model / "adapter_config.json").write_text("{}")
     with pytest.raises(ArtifactError, match=r"adapter_config\.json"):
         load_backbone(str(model))
+
+
+@pytest.fixture
+def memory_without_numbers():
+    """What transformers does not set is no number, as in memory that was used before."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("family", ["longformer", "fnet", "luke"])
+def test_a_bias_that_transformers_forgets_begins_at_0(tmp_path, family, memory_without_numbers):
+    FAMILIES[family].save(tmp_path)
+    AutoModel.from_pretrained(tmp_path).save_pretrained(tmp_path)
+    language_model = load_language_model(str(tmp_path), lambda _: AutoModelForMaskedLM, 0)
+    new = {
+        name: value
+        for name, value in language_model.model.named_parameters()
+        if name in language_model.new
+    }
+    assert {"bias", "weight"} == {name.rpartition(".")[2] for name in new}
+    assert all(not value.any() for name, value in new.items() if name.endswith("bias"))
+    assert all(value.any() for name, value in new.items() if name.endswith("weight"))
 
 
 def test_rows_are_filled_with_the_end_of_a_text_where_there_is_no_padding_token():
