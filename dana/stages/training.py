@@ -46,6 +46,7 @@ from dana.models.folder import (
     model_name,
     note_weights,
     quiet_transformers,
+    resolve_model,
 )
 from dana.models.known_text import FILE, read_known_text
 from dana.models.language_model import (
@@ -105,6 +106,16 @@ from dana.train.training_state import TrainingState
 log = get_logger(__name__)
 
 RECORDS = "training.jsonl"
+COPY_OF = "copy_of"  # note of a copy of a model with a new head: the name of the model
+COPY_CARD = """---
+{licence}library_name: transformers
+tags: [dana]
+---
+
+# {name}, with a new head for language modelling
+
+The weights of {name} are as they were; dana trained the head alone. `__dana__/manifest.json` says on which text.
+"""
 
 
 @dataclass(frozen=True)
@@ -768,7 +779,7 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         origin["words"] = {"of": table_identity(data.task, DOCUMENTS), "version": WORDS_VERSION}
     auto_class = objective.auto_class(config)
     job = TrainingJob(
-        base=model_name(model),
+        base=_base_name(model),
         load=load,
         data=data,
         settings=settings,
@@ -778,6 +789,13 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         documents=read_known_text(model),
     )
     return run_job(job, origin, out, given)
+
+
+def _base_name(model: str) -> str:
+    """Return the name of a model; of a copy with a new head, that of the model without it."""
+    manifest = read_manifest(Path(resolve_model(model)))
+    name: str = manifest.get(COPY_OF) or model_name(model)
+    return name
 
 
 def _load_to_adapt(model: str, settings: AdaptSettings, data: TrainingData) -> LanguageModel:
@@ -968,7 +986,11 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
     depends_on = {"model": model_identity(model), **data.identity(), "settings": head_settings}
     file = WarmupFile(Path(f"{out}-warmup"), depends_on)
 
-    write = partial(_write_with_head, language_model, data, settings, file)
+    def write(draft: Draft | None) -> None:
+        _write_with_head(language_model, data, settings, file, draft)
+        if draft is not None:
+            _describe_copy(draft, model)
+
     artifact = make_on_all_ranks(out, "model", depends_on, write)
     on_rank_0(file.remove)
     return str(artifact.path)
@@ -1019,6 +1041,22 @@ def _write_with_head(
     if head is not None:
         draft.notes["new_head"] = asdict(head)
     note_weights(draft)
+
+
+def _describe_copy(draft: Draft, model: str) -> None:
+    """Say in the draft of a copy with a new head what the model is, its licence, and what it has read.
+
+    Args:
+        draft: Draft of the copy.
+        model: Folder with safetensors, or Hub name.
+    """
+    name = model_name(model)
+    draft.notes[COPY_OF] = name
+    card = COPY_CARD.format(licence=licence_line(model), name=name)
+    write_text(draft.path / "README.md", card)
+    documents = read_known_text(model)
+    if documents is not None:
+        np.save(draft.path / FILE, documents)
 
 
 def require_saved_head(settings: TrainSettings) -> None:
