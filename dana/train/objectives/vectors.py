@@ -11,6 +11,7 @@ from accelerate.utils import send_to_device
 from torch import Tensor
 
 from dana.core.errors import ArtifactError
+from dana.models.folder import running
 from dana.models.head_file import gathered
 from dana.models.heads import WrappedModel
 from dana.models.language_model import LanguageModel, ordinary_tokens
@@ -74,7 +75,8 @@ class TextVectors(WrappedModel):
         # Not self(...): a subclass adds its head to forward, and makes it after this constructor.
         with gathered(parameters), torch.enable_grad():
             vectors = TextVectors.forward(self, **send_to_device(inputs, model.device))
-            gradients = torch.autograd.grad(vectors.sum(), parameters, allow_unused=True)
+            with running(model):
+                gradients = torch.autograd.grad(vectors.sum(), parameters, allow_unused=True)
         model.train(was_training)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.requires_grad_(gradient is not None)
