@@ -14,7 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dana.core.artifacts import Artifact, Draft, make_on_all_ranks, open_artifact, read_manifest
-from dana.core.errors import ArtifactError, ConfigError, Contradiction, DataError
+from dana.core.errors import (
+    ArtifactError,
+    ConfigError,
+    Contradiction,
+    DanaError,
+    DataError,
+    DivergenceError,
+)
 from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.core.raw_files import RAW_FILES, RawFiles
@@ -24,13 +31,16 @@ from dana.finetuning.pilot import NONE, STANDARD_ERRORS, VERSION, Trial, choose_
 from dana.finetuning.probe import LabelledVectors, cross_validated, group_numbers
 from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings
-from dana.models.folder import check_checkpoint, load_config, model_identity
+from dana.models.folder import check_checkpoint, lacks_head, load_config, model_identity
+from dana.models.language_model import check_length
 from dana.report.pilot import pilot_text
 from dana.stages.probe import refuse_kind, task_identity, texts_apart
 from dana.stages.training import TrainingData, adapt_stage, head_stage
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import Example, joined_texts, read_splits, subset
-from dana.train.settings import AdaptSettings
+from dana.train.objectives.architectures import is_masked_model
+from dana.train.objectives.masked import MaskedTokens
+from dana.train.settings import AdaptSettings, HeadWarmup
 
 log = get_logger(__name__)
 
@@ -64,8 +74,8 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
 
     Only labels of training texts are read. A candidate that cannot train this model on this text is
     left out, which its row says. A candidate that needs a head which the model lacks starts from a copy
-    of the model with a new one, ``OUT-head``. The trained candidates lie in ``OUT-candidates`` until the
-    pilot is whole, so that a stopped one goes on.
+    of the model with a new one, ``OUT-head``, which is kept if this candidate is chosen. The trained
+    candidates lie in ``OUT-candidates`` until the pilot is whole, so that a stopped one goes on.
 
     Args:
         model: Folder with safetensors, or Hub name.
@@ -83,11 +93,14 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         language: ISO 639-1 code, for objectives that cut text without weights into sentences.
 
     Raises:
-        ConfigError: If each word of the task has a label.
+        ConfigError: If each word of the task has a label, or the model has too few positions for
+            ``max_tokens``.
         DataError: If there are too few training texts.
         ArtifactError: If an input is missing, or `out` holds something else.
     """
     check_checkpoint(model)
+    config = load_config(model)
+    check_length(config, settings.max_tokens)
     texts = texts or FinetuneSettings()
     task = texts.fields_of(load_card(card))
     refuse_kind(task)
@@ -95,13 +108,14 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     inputs = TrainingData(pool, weights, target_heldout, pool_heldout, mix, language=language)
     text_for_head = TrainingData(pool, None, target_heldout, pool_heldout)
     on_rank_0(inputs.hold_out)
-    width = load_config(model).get_text_config().hidden_size
+    width = config.get_text_config().hidden_size
     trainings = {name: candidate_settings(settings, name).for_width(width) for name in CANDIDATES}
     raw_files = RawFiles(out)
     depends_on = {
         "model": model_identity(model, raw_files.digest),
         **inputs.identity(),
         "candidates": {name: training.decisive() for name, training in trainings.items()},
+        **_warm_up_of(model, settings),
         "task": task_identity(task, data, raw_files),
         "max_train": texts.max_train,
         "fold": fold,
@@ -127,8 +141,11 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
                     folder / name,
                     language=language,
                 )
-            except (ConfigError, DataError) as error:
-                left_out[name] = str(error)
+            except DanaError as error:
+                reason = _reason_to_leave_out(error)
+                if not reason:
+                    raise
+                left_out[name] = reason
                 continue
             models[name] = str(artifact.path)
             if start != model:
@@ -147,8 +164,48 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         pq.write_table(table, draft.path / PREDICTIONS, compression="zstd")
 
     artifact = make_on_all_ranks(out, "pilot", depends_on, write)
-    on_rank_0(lambda: shutil.rmtree(folder, ignore_errors=True))
+    unneeded = [folder]
+    if artifact.manifest["choice"] not in artifact.manifest.get("new_heads", []):
+        unneeded.append(Path(f"{out}{HEAD}"))
+    on_rank_0(lambda: _remove(unneeded))
     return artifact
+
+
+def _remove(folders: list[Path]) -> None:
+    """Remove folders, as far as they are there."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _warm_up_of(model: str, settings: AdaptSettings) -> dict[str, Any]:
+    """Return the settings by which the new head of a model is warmed up, as inputs of a pilot.
+
+    There are none where the model gets no new head, or where they are the defaults.
+
+    Args:
+        model: Folder with safetensors, or Hub name.
+        settings: Settings of the adaptation.
+    """
+    config = load_config(model)
+    if settings.head_warmup == HeadWarmup() or not is_masked_model(config):
+        return {}
+    auto_class = MaskedTokens().auto_class(config)
+    if not lacks_head(auto_class, model):
+        return {}
+    return {"head_warmup": asdict(settings.head_warmup)}
+
+
+def _reason_to_leave_out(error: DanaError) -> str:
+    """Return why a candidate cannot be trained, the same on all processes; empty if the pilot must end.
+
+    Every process must call this. An error of work that only the first does is no more than its exit
+    code on the others.
+    """
+    is_stop = error.exit_code != DanaError.exit_code
+    if is_stop:
+        return ""
+    is_of_candidate = isinstance(error, ConfigError | DataError | DivergenceError)
+    return on_rank_0(lambda: str(error) if is_of_candidate else "")
 
 
 def choice_text(pilot: Path) -> str:

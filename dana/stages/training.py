@@ -760,6 +760,7 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     settings.make_objective().check_inputs()
     read_pooling(model)  # refuses a checkpoint with modules that dana cannot pool, before any work
     config = load_config(model)
+    check_length(config, settings.max_tokens)
     settings = settings.for_width(config.get_text_config().hidden_size)
     if not settings.mix:
         # A phase without a mixture takes that of the settings, so the default must stand there.
@@ -969,12 +970,13 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
 
     Raises:
         ArtifactError: If an input is missing or damaged, or `out` holds something else.
-        ConfigError: If the objective does not support the architecture, or ZeRO-3 has cut the model
-            up.
+        ConfigError: If the objective does not support the architecture, the model has too few
+            positions for ``max_tokens``, or ZeRO-3 has cut the model up.
         DataError: If there is no text to train on, or the new head stays too bad.
     """
     check_checkpoint(model)
     read_pooling(model)  # as in adapt_stage
+    check_length(load_config(model), settings.max_tokens)
     objective = settings.make_objective()
     language_model = objective.prepare_model(model, settings.seed)
     if not language_model.new or objective.has_own_head:

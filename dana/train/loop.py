@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from dana.core.errors import DanaError, Preemption
+from dana.core.errors import DivergenceError, Preemption
 from dana.core.launch import StopRequest
 from dana.core.logging import get_logger, progress
 from dana.core.rng import derive_seed, torch_seed
@@ -149,7 +149,7 @@ def train(
         before: Records of the run that is resumed.
 
     Raises:
-        DanaError: If no gradient is finite for :data:`MAX_SKIPPED_IN_A_ROW` steps in a row, or
+        DivergenceError: If no gradient is finite for :data:`MAX_SKIPPED_IN_A_ROW` steps in a row, or
             memory runs out.
         Preemption: If a signal asked to stop; the model is in the state of the last record.
     """
@@ -313,12 +313,12 @@ def _warn_of_skipped(step: int, skipped_in_a_row: int, outcome: StepOutcome, rat
         rate: Learning rate of the step.
 
     Raises:
-        DanaError: After :data:`MAX_SKIPPED_IN_A_ROW` in a row: a bad example ruins one step, bad
+        DivergenceError: After :data:`MAX_SKIPPED_IN_A_ROW` in a row: a bad example ruins one step, bad
             weights or a high rate ruin all.
     """
     what = f"loss {outcome.loss:.4g}, gradient norm {outcome.grad_norm:.4g}"
     if skipped_in_a_row == MAX_SKIPPED_IN_A_ROW:
-        raise DanaError(
+        raise DivergenceError(
             f"{MAX_SKIPPED_IN_A_ROW} steps in a row, up to step {step}, had no finite gradient "
             f"({what}); try a lower learning_rate ({rate:.2g} at this step) or another precision"
         )
@@ -368,7 +368,7 @@ def take_step(
         passes: From :func:`passes_of`; None makes them.
 
     Raises:
-        DanaError: Under DeepSpeed without a scaler, if loss or gradient are not finite.
+        DivergenceError: Under DeepSpeed without a scaler, if loss or gradient are not finite.
     """
     if batch.scale.total == 0:
         log.warning("step %d: nothing to learn, no token of it has a weight above 0", index + 1)
@@ -388,7 +388,7 @@ def take_step(
     loss, *sums_of_kinds, norm = _numbers_of_step(sums, grad_norm)
     is_finite = math.isfinite(loss) and math.isfinite(norm)
     if not is_finite and is_deepspeed(accelerator) and accelerator.mixed_precision != "fp16":
-        raise DanaError(
+        raise DivergenceError(
             f"step {index + 1}: loss {loss:.4g}, gradient norm {norm:.4g}, with which DeepSpeed has "
             f"changed the model; try a lower learning_rate ({rate:.2g} at this step), or another "
             "launch, which skips such a step. The last checkpoint is whole"
@@ -507,7 +507,7 @@ def _evaluate(
         stop: Asked before every forward pass.
 
     Raises:
-        DanaError: If a loss is not finite.
+        DivergenceError: If a loss is not finite.
         Preemption: If a signal asked to stop.
     """
 
@@ -529,7 +529,7 @@ def _evaluate(
     means = [loss.mean for loss in (target, pool) if loss.mean is not None]
     if not all(map(math.isfinite, means)):
         losses = f"target {target}, pool {pool}"
-        raise DanaError(
+        raise DivergenceError(
             f"step {step}: the held-out loss is not finite ({losses}); try a lower learning_rate"
         )
     log.info("step %d: held-out loss: target %s, pool %s", step, target, pool)

@@ -1,6 +1,7 @@
 """``dana run`` with the objective ``auto``: what the pilot sees and chooses, and what the arms make of it."""
 
 import json
+import re
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,7 +12,14 @@ import pytest
 
 from dana.cli.main import main
 from dana.core.artifacts import MANIFEST, open_artifact, read_manifest
-from dana.core.errors import ConfigError, Contradiction
+from dana.core.errors import (
+    ArtifactError,
+    ConfigError,
+    Contradiction,
+    DataError,
+    FirstProcessError,
+    Preemption,
+)
 from dana.core.settings import load
 from dana.finetuning.pilot import NONE
 from dana.models.folder import model_identity
@@ -46,6 +54,16 @@ def write_inputs(folder, sentences=5):
     write_split(folder, "pool", documents)
     model = write_checkpoint(folder / "model")
     return {"task": str(card), "pool": [str(folder / "pool.jsonl")], "model": str(model)}
+
+
+def without_head(inputs, folder):
+    """The inputs with a copy of their model that has no head, in the folder ``backbone``."""
+    from transformers import AutoModel, AutoTokenizer
+
+    backbone = folder / "backbone"
+    AutoModel.from_pretrained(inputs["model"]).save_pretrained(backbone)
+    AutoTokenizer.from_pretrained(inputs["model"]).save_pretrained(backbone)
+    return {**inputs, "model": str(backbone)}
 
 
 @pytest.fixture(scope="module")
@@ -184,13 +202,10 @@ def test_candidates_that_cannot_train_are_left_out_and_said(tmp_path, capfd):
 def test_a_base_without_a_head_is_tried_with_a_new_one_which_all_arms_start_from(
     inputs, tmp_path, monkeypatch
 ):
-    from transformers import AutoModel, AutoTokenizer
-
-    backbone = tmp_path / "backbone"
-    AutoModel.from_pretrained(inputs["model"]).save_pretrained(backbone)
-    AutoTokenizer.from_pretrained(inputs["model"]).save_pretrained(backbone)
+    headless = without_head(inputs, tmp_path)
+    (tmp_path / "backbone/README.md").write_text("---\nlicense: mit\n---\n")
+    np.save(tmp_path / "backbone/documents.npy", np.array([7], np.uint64))
     adapt = {**asdict(recipe(inputs, tmp_path).adapt), "head_warmup": {"steps": 2, "margin": -9}}
-    headless = {**inputs, "model": str(backbone)}
     out = run_to(tmp_path / "run", headless, "masked", monkeypatch, adapt=adapt)
     manifest = read_manifest(out / "pilot")
     trials = {row["objective"]: row for row in manifest["trials"]}
@@ -202,23 +217,72 @@ def test_a_base_without_a_head_is_tried_with_a_new_one_which_all_arms_start_from
             adapted = read_manifest(folder / "arms" / arm / "adapted")
             assert adapted["depends_on"]["model"] == head
     assert read_manifest(out / "pilot-head")["new_head"]["steps"] == 2
+    # The copy is not called the base, and hands on what is known of it.
+    card = (out / "arms/dana/adapted/README.md").read_text(encoding="utf-8")
+    assert "| base | backbone |" in card
+    assert card.startswith("---\nlicense: mit\n")
+    assert 7 in np.load(out / "arms/dana/adapted/documents.npy")
+
+    adapt["head_warmup"]["steps"] = 3
+    changed = plan_run(recipe(headless, out, adapt=adapt))
+    with pytest.raises(Contradiction, match=r"pilot.*head_warmup"):
+        execute(steps_of(changed, *BEFORE_PILOT, "pilot"))
 
 
-def test_a_head_that_stays_too_bad_leaves_its_objective_out(inputs, tmp_path):
-    from transformers import AutoModel, AutoTokenizer
-
-    backbone = tmp_path / "backbone"
-    AutoModel.from_pretrained(inputs["model"]).save_pretrained(backbone)
-    AutoTokenizer.from_pretrained(inputs["model"]).save_pretrained(backbone)
-    adapt = {**asdict(recipe(inputs, tmp_path).adapt), "head_warmup": {"steps": 1, "margin": 5}}
-    headless = {**inputs, "model": str(backbone)}
+@pytest.mark.parametrize(
+    ("warmup", "words"),
+    [
+        ({"steps": 1, "margin": 5}, "must be 5 below"),
+        ({"steps": 3, "margin": -9, "learning_rate": 1e30}, "head_warmup.*the loss is nan"),
+    ],
+)
+def test_a_head_that_stays_too_bad_leaves_its_objective_out(inputs, tmp_path, warmup, words):
+    adapt = {**asdict(recipe(inputs, tmp_path).adapt), "head_warmup": warmup}
+    headless = without_head(inputs, tmp_path)
     run = plan_run(recipe(headless, tmp_path / "run", adapt=adapt))
     execute(steps_of(run, *BEFORE_PILOT, "pilot"))
     manifest = read_manifest(tmp_path / "run/pilot")
     left_out = {row["objective"]: row["left_out"] for row in manifest["trials"] if row["left_out"]}
     assert set(left_out) == {"masked"}
-    assert "below" in left_out["masked"]
+    assert re.search(words, left_out["masked"])
     assert manifest["new_heads"] == []
+
+
+def test_a_copy_with_a_new_head_is_kept_only_where_masked_tokens_are_chosen(
+    inputs, tmp_path, monkeypatch
+):
+    adapt = {**asdict(recipe(inputs, tmp_path).adapt), "head_warmup": {"steps": 2, "margin": -9}}
+    headless = without_head(inputs, tmp_path)
+    out = run_to(tmp_path / "run", headless, "crops", monkeypatch, adapt=adapt)
+    assert read_manifest(out / "pilot")["new_heads"] == ["masked"]
+    assert not (out / "pilot-head").exists()
+
+
+def test_texts_longer_than_the_model_are_refused_by_that_and_not_left_out(inputs, tmp_path):
+    adapt = {**asdict(recipe(inputs, tmp_path).adapt), "max_tokens": 33}
+    for model in (inputs, without_head(inputs, tmp_path)):
+        run = plan_run(recipe(model, tmp_path / "run", adapt=adapt))
+        with pytest.raises(ConfigError, match="max_tokens=33: must be at most 32"):
+            execute(steps_of(run, *BEFORE_PILOT, "pilot"))
+
+
+@pytest.mark.parametrize(
+    ("error", "of_first", "is_left_out"),
+    [
+        (DataError("no sentence"), DataError("no sentence"), True),
+        (FirstProcessError(DataError.exit_code), DataError("no sentence"), True),
+        (FirstProcessError(ArtifactError.exit_code), ArtifactError("other settings"), False),
+        (FirstProcessError(Preemption.exit_code), Preemption("stopped"), False),
+        (Preemption("stopped"), Preemption("stopped"), False),
+    ],
+)
+def test_what_the_first_process_leaves_out_the_others_leave_out(
+    monkeypatch, error, of_first, is_left_out
+):
+    reason = pilot._reason_to_leave_out(of_first)
+    assert bool(reason) == is_left_out
+    monkeypatch.setattr(pilot, "on_rank_0", lambda act: reason)
+    assert pilot._reason_to_leave_out(error) == reason
 
 
 def test_every_pilots_each_fold(inputs, tmp_path):
