@@ -100,8 +100,8 @@ def add_runs(add: AddCommand) -> None:
     )
     init.add_argument("--model", metavar="NAME", default="auto", help=models)
     objectives = (
-        "what the arms learn: masked, position (for roles), crops (for topics) or auto: a pilot "
-        "chooses (default: auto; masked for decoders, and where words have labels)"
+        "what the arms learn: masked, position (for roles), crops (for topics), causal (of decoders) or "
+        "auto: a pilot chooses (default: auto; causal for decoders; masked where words have labels)"
     )
     init.add_argument("--objective", help=objectives)
     bad_records = "fail (default) or skip records of the pool that cannot be read or have no text"

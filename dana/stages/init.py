@@ -17,6 +17,7 @@ from dana.core.errors import ArtifactError, ConfigError, DataError
 from dana.core.files import folder_lock, make_parent, replace_folder, restore_folder, temp_dir
 from dana.core.launch import cores
 from dana.core.logging import format_duration, get_logger, messages
+from dana.core.registry import OBJECTIVES as TRAINED
 from dana.core.rng import generator
 from dana.core.schemas import Document
 from dana.core.settings import load
@@ -48,7 +49,7 @@ from dana.tasks.labelled import LabelledTexts, Table, read_labelled
 from dana.tasks.labels import Question
 from dana.tasks.settings import BALANCED, Hygiene
 from dana.tasks.table_columns import list_names
-from dana.train.objectives.architectures import is_masked_model
+from dana.train.objectives.architectures import is_decoder, is_masked_model
 from dana.train.objectives.vectors import VectorObjective
 from dana.train.settings import UNLABELLED
 from dana.weighting.settings import PAPERS_BETA, Budget
@@ -80,7 +81,8 @@ MOST_UNREAD = 0.1
 THIRDS = 3  # parts of the texts, each held out once to estimate how many documents are like them
 FEWEST_TEXTS = 60  # with fewer texts the quantile is unknown
 SMALLEST_RATE = "0.001"  # learning rate of the smallest base
-RATE = "0.0001"  # learning rate of other models
+RATE = "0.0001"  # learning rate of other encoders
+DECODER_RATE = "0.00001"  # learning rate of decoders (docs/guide/decoders.md)
 RECIPE_TEMPLATE = """\
 # dana run FOLDER does what stands here, dana run FOLDER --quick the first part of it (docs/guide/first-adaptation.md).
 # Settings that differ from the defaults of docs/reference/settings.md; paths start from this folder.
@@ -111,8 +113,10 @@ WORDS_RESULT = """\
 final: false           # words have labels: dana finetune --save keeps a model
 """
 MASKED = "masked"
-OBJECTIVES = (MASKED, "position", "crops", AUTO)
-MASKED_TOKENS = 1_000_000  # that an adaptation by masked reads
+CAUSAL = "causal"
+OBJECTIVES = (MASKED, "position", "crops", CAUSAL, AUTO)
+TOKEN_OBJECTIVES = (MASKED, CAUSAL)  # their amounts of text are counted in tokens
+TOKENS = 1_000_000  # that an adaptation by masked or causal reads
 MAX_TOKENS = 128  # of an example
 # A pilot takes about as long as so many adaptations: three trainings, probes, and a new head for a base
 # that has none.
@@ -125,12 +129,13 @@ JOBS = """\
 jobs: 2                # steps side by side; 1 takes less memory
 """
 MOST_DOCUMENTS = 3_200  # of position and crops: more were not tried (docs/results/objectives.md)
-# Settings of an adaptation by its objective, in YAML. _adapt_settings adds a learning rate to masked,
-# and the number of steps to the others. All but masked are evaluated once, as an evaluation takes as
-# long as a step or two. The batch size of auto is that of position and crops, also where the pilot
+# Settings of an adaptation by its objective, in YAML. _adapt_settings adds a learning rate to masked and
+# causal, and the number of steps to the others. These are evaluated once, as an evaluation takes as long
+# as a step or two. The batch size of auto is that of position and crops, also where the pilot
 # chooses masked.
 ADAPT = {
-    MASKED: f"tokens: {MASKED_TOKENS}, batch_size: 32",
+    MASKED: f"tokens: {TOKENS}, batch_size: 32",
+    CAUSAL: f"objective: causal, tokens: {TOKENS}, batch_size: 32",
     "position": "objective: position, learning_rate: null, evaluations: 1",
     "crops": "objective: crops, learning_rate: null, evaluations: 1",
     AUTO: "objective: auto, batch_size: 64, learning_rate: null, evaluations: 1",
@@ -178,9 +183,9 @@ def init(  # noqa: PLR0913, keywords of a public call
         model: The model to adapt: a folder, a name that dana knows, or one of the Hub. ``auto``
             chooses by the speed of this device (:func:`dana.stages.base.choose_base`); the recipe
             then has the name of the choice.
-        objective: What the arms learn: ``masked``, ``position``, ``crops``, or ``auto``, which
-            ``dana run`` chooses by a pilot. None is ``auto`` for an encoder and labels of texts,
-            else ``masked``.
+        objective: What the arms learn: ``masked``, ``position``, ``crops``, ``causal``, or ``auto``,
+            which ``dana run`` chooses by a pilot. None is ``auto`` for an encoder and labels of texts,
+            ``causal`` for a decoder, else ``masked``.
         inputs: How the table is read, where looking at it finds something else: ``encoding``,
             ``separator``, ``quotes``, ``header``, ``skip_lines``.
         text_pair: Column of the second text, for labels of pairs of texts.
@@ -199,7 +204,8 @@ def init(  # noqa: PLR0913, keywords of a public call
 
     Raises:
         ArtifactError: If the folder holds something else, or is a file.
-        ConfigError: If there is neither a pool nor a text without labels.
+        ConfigError: If there is neither a pool nor a text without labels, or the objective cannot
+            train the model.
         DanaError: If the table, the pool or the texts without labels cannot be used.
     """
     _check_objective(objective)
@@ -703,14 +709,27 @@ def _mean_by_document(scores: np.ndarray, units: Units) -> np.ndarray:
 def default_objective(config: Any, kind: str) -> str:
     """Return the objective where the user names none.
 
-    For an encoder and labels of texts it is ``auto``, so a pilot decides; else ``masked``.
+    For an encoder and labels of texts it is ``auto``, so a pilot decides; for a decoder ``causal``; else
+    ``masked``.
 
     Args:
         config: Configuration of the model.
         kind: Kind of the labels.
     """
+    if is_decoder(config):
+        return CAUSAL
     can_pilot = kind != TokenLabels.name and is_masked_model(config)
     return AUTO if can_pilot else MASKED
+
+
+def _check_architecture(objective: str, config: Any) -> None:
+    """Refuse a model that an objective cannot train; ``auto`` needs one that ``masked`` can.
+
+    Raises:
+        ConfigError: Says what does work with the model.
+    """
+    name = MASKED if objective == AUTO else objective
+    TRAINED.create(name).auto_class(config)
 
 
 def choose_budget(
@@ -728,12 +747,12 @@ def choose_budget(
         steps: Steps of an adaptation by position or crops; each reads a batch of documents.
 
     Returns:
-        The budget: tokens for masked, which reads tokens, else documents; and
+        The budget: tokens for masked and causal, which read tokens, else documents; and
         its share of the pool, about.
     """
-    if objective == MASKED:
+    if objective in TOKEN_OBJECTIVES:
         kind = "tokens"
-        read_amount = MASKED_TOKENS
+        read_amount = TOKENS
         pool_amount = size * _mean_tokens(documents)
     else:
         kind = "documents"
@@ -798,6 +817,7 @@ def _choose_training(
         log.info(LINE, "model", f"{model}, which the recipe names from now on")
     config = load_config(model)
     objective = objective or default_objective(config, kind)
+    _check_architecture(objective, config)
     # A model of unknown width takes the steps of a narrow one.
     steps = default_steps(getattr(config, "hidden_size", 0))
     budget, share = Budget(1, "documents"), 0.0
@@ -874,6 +894,8 @@ def _adapt_settings(training: _Training) -> str:
     if training.objective == MASKED:
         rate = SMALLEST_RATE if training.model == SMALLEST else RATE
         settings += f", learning_rate: {rate}"
+    elif training.objective == CAUSAL:
+        settings += f", learning_rate: {DECODER_RATE}"
     else:
         settings += f", steps: {training.steps}"
     return f"{settings}, max_tokens: {training.max_tokens}"

@@ -35,7 +35,8 @@ from dana.stages.steps.run import Run
 from dana.stages.steps.runner import execute
 from dana.tasks.card import TaskCard
 from dana.weighting.settings import Budget
-from tests.toy_task import rows, write_checkpoint
+from tests.families import FAMILIES
+from tests.toy_task import rows, write_checkpoint, write_decoder
 
 WORDS = [
     f"{letter}{vowel}{end}"
@@ -585,11 +586,38 @@ def test_a_model_that_is_chosen_by_speed_stands_in_the_recipe_by_name(home, monk
         ("modernbert", "multi_label", "auto"),
         ("mpnet", "regression", "auto"),
         ("bert", "token_labels", "masked"),
-        ("llama", "single_label", "masked"),
+        ("llama", "single_label", "causal"),
     ],
 )
 def test_a_pilot_chooses_the_objective_where_one_can(model_type, kind, objective):
     assert default_objective(AutoConfig.for_model(model_type), kind) == objective
+
+
+def test_a_decoder_gets_a_recipe_that_trains_it(home):
+    config = AutoConfig.for_model("llama", max_position_embeddings=64)
+    model = write_decoder(home / "decoder", ["a", "b"])
+    settings = load_settings(read_recipe(dana.init("tickets.csv", "pool", model=str(model)))[0])
+    assert settings.adapt.objective == "causal"
+    settings.adapt.make_objective().auto_class(config)
+    assert settings.adapt.tokens == 1_000_000
+    assert settings.adapt.learning_rate == 1e-5
+    assert settings.weigh.budget.endswith("tokens")
+
+
+@pytest.mark.parametrize(
+    ("family", "objective", "words"),
+    [
+        ("t5", None, "no objective of dana for plain text adapts it, but it can be fine-tuned"),
+        ("gpt2", "auto", "adapt it with --objective causal"),
+        ("gpt2", "position", "adapt it with --objective causal"),
+        ("bert", "causal", "adapt it with --objective masked"),
+    ],
+)
+def test_a_model_that_the_objective_cannot_train_is_refused(home, family, objective, words):
+    FAMILIES[family].save(home / family)
+    with pytest.raises(ConfigError, match=words):
+        dana.init("tickets.csv", "pool", model=family, objective=objective, out="refused")
+    assert not (home / "refused").exists()
 
 
 def test_a_wide_base_trains_shorter_on_a_processor_and_selects_less(home, monkeypatch):
