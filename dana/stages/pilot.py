@@ -35,7 +35,7 @@ from dana.models.folder import check_checkpoint, lacks_head, load_config, model_
 from dana.models.language_model import check_length
 from dana.report.pilot import pilot_text
 from dana.stages.probe import refuse_kind, task_identity, texts_apart
-from dana.stages.training import TrainingData, adapt_stage, head_stage
+from dana.stages.training import TrainingData, adapt_stage, head_stage, warmup_file
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import Example, joined_texts, read_splits, subset
 from dana.train.objectives.architectures import is_masked_model
@@ -164,17 +164,22 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         pq.write_table(table, draft.path / PREDICTIONS, compression="zstd")
 
     artifact = make_on_all_ranks(out, "pilot", depends_on, write)
-    unneeded = [folder]
-    if artifact.manifest["choice"] not in artifact.manifest.get("new_heads", []):
-        unneeded.append(Path(f"{out}{HEAD}"))
-    on_rank_0(lambda: _remove(unneeded))
+    on_rank_0(lambda: _remove_unneeded(artifact))
     return artifact
 
 
-def _remove(folders: list[Path]) -> None:
-    """Remove folders, as far as they are there."""
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+def _remove_unneeded(artifact: Artifact) -> None:
+    """Remove what lies beside a whole pilot and is read no more.
+
+    It is the trained candidates, the copy with a new head unless its objective was chosen, and the state
+    of the warm-up of a head that was left out.
+    """
+    manifest = artifact.manifest
+    shutil.rmtree(f"{artifact.path}-candidates", ignore_errors=True)
+    head = Path(f"{artifact.path}{HEAD}")
+    if manifest["choice"] not in manifest.get("new_heads", []):
+        shutil.rmtree(head, ignore_errors=True)
+    warmup_file(head).unlink(missing_ok=True)
 
 
 def _warm_up_of(model: str, settings: AdaptSettings) -> dict[str, Any]:

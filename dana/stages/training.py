@@ -986,7 +986,7 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
     }
     head_settings |= objective.decisive()
     depends_on = {"model": model_identity(model), **data.identity(), "settings": head_settings}
-    file = WarmupFile(Path(f"{out}-warmup"), depends_on)
+    file = WarmupFile(warmup_file(out), depends_on)
 
     def write(draft: Draft | None) -> None:
         _write_with_head(language_model, data, settings, file, draft)
@@ -996,6 +996,15 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
     artifact = make_on_all_ranks(out, "model", depends_on, write)
     on_rank_0(file.remove)
     return str(artifact.path)
+
+
+def warmup_file(head: Path) -> Path:
+    """Return the file with the state of the warm-up of a new head, which is removed once the copy is committed.
+
+    Args:
+        head: Folder for the copy.
+    """
+    return Path(f"{head}-warmup")
 
 
 def _write_with_head(

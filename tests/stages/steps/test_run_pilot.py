@@ -246,6 +246,7 @@ def test_a_head_that_stays_too_bad_leaves_its_objective_out(inputs, tmp_path, wa
     assert set(left_out) == {"masked"}
     assert re.search(words, left_out["masked"])
     assert manifest["new_heads"] == []
+    assert not list((tmp_path / "run").glob("pilot-*"))
 
 
 def test_a_copy_with_a_new_head_is_kept_only_where_masked_tokens_are_chosen(
