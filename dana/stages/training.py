@@ -760,7 +760,6 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     settings.make_objective().check_inputs()
     read_pooling(model)  # refuses a checkpoint with modules that dana cannot pool, before any work
     config = load_config(model)
-    check_length(config, settings.max_tokens)
     settings = settings.for_width(config.get_text_config().hidden_size)
     if not settings.mix:
         # A phase without a mixture takes that of the settings, so the default must stand there.
