@@ -16,7 +16,7 @@ from dana.core.launch import processes
 from dana.core.logging import messages
 from dana.core.settings import hints_of, section_in, takes_list
 from dana.stages.recipe import read_run_recipe
-from dana.stages.settings import RunSettings, load_settings
+from dana.stages.settings import NO_ARMS, RunSettings, load_settings
 
 TEXTS_OF_A_CALL = ("task", "pool", "out")  # arguments of the functions beside their settings
 Folder = str | Path
@@ -64,6 +64,8 @@ def settings_of(
         require("\0" not in str(run), "out", str(run), "a path")
         of_folder = read_run_recipe(run, full_names(keywords, takes))
         values = {**merge_sections(of_folder, values), "out": str(run)}
+    if function == "adapt":
+        values["arms"] = NO_ARMS
     settings = load_settings(values, origin=f"dana.{function}")
     return _with_texts(settings, task, pool, remake)
 

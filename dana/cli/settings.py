@@ -34,7 +34,7 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
     from dana.core.config import flatten, merge_sections
     from dana.core.settings import load
     from dana.stages.recipe import read_recipe, read_run_recipe, remove_rivals
-    from dana.stages.settings import RunSettings, load_settings
+    from dana.stages.settings import NO_ARMS, RunSettings, load_settings
 
     recipes = [read_recipe(name) for name in (base, getattr(args, "config", None)) if name]
     origin = " and ".join(str(path) for _, path in recipes) or "command line"
@@ -46,6 +46,8 @@ def settings_from(args: argparse.Namespace, base: str | None = None) -> "RunSett
     args.explicit = {override.partition("=")[0] for override in overrides}
     remove_rivals(values, args.explicit)
     args.explicit |= {key for key, _ in flatten(values)}
+    if args.command == "adapt":
+        values["arms"] = NO_ARMS
     if base is None:
         folder = settings_folder(args, load(RunSettings, values, overrides, origin=origin))
         of_folder = read_run_recipe(folder, args.explicit)

@@ -34,6 +34,7 @@ from dana.train.settings import UNLABELLED, AdaptSettings, PretrainSettings
 from dana.weighting.settings import WeighSettings
 
 BASELINES = ("majority", "tfidf", "vectors")
+NO_ARMS = ["base"]  # of a command that adapts one model: a recipe's arms may not fit its mixture
 
 
 @settings_model

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dana.api import keywords
 from dana.cli.main import build_parser, main
 from dana.cli.settings import settings_from
 from dana.core.artifacts import read_manifest
@@ -143,6 +144,18 @@ def test_a_contradiction_names_each_setting_and_both_values(run, capsys):
 
 def settings_of(*words):
     return settings_from(build_parser().parse_args([str(word) for word in words]))
+
+
+@pytest.mark.parametrize("part", ["pool", "task", "unlabelled"])
+def test_a_mixture_without_selected_text_is_no_fault_of_arms_that_adapt_does_not_read(
+    tmp_path, part
+):
+    mix = {part: 1.0}
+    words = ["adapt", tmp_path, "--model", "dana-mini", "--mix", str(mix)]
+    assert settings_of(*words).adapt.mix == mix
+    (tmp_path / RECIPE).write_text("arms: {mine: {weigh: {beta: 0.3}}}\n")
+    assert settings_of(*words).adapt.mix == mix
+    assert keywords.settings_of("adapt", tmp_path, {"mix": mix}, ("adapt",)).adapt.mix == mix
 
 
 def test_defaults_then_the_folder_s_recipe_then_config_then_flags_then_set(tmp_path):
