@@ -299,9 +299,13 @@ class TrainingData:
 
     def documents(self) -> Iterator[Document]:
         """Yield the documents that training reads, whole or in part."""
-        yield from self.pool_documents()
+        yield from self.other_documents()
         if "task" in self.mix:
             yield from iterate_documents(self.task)
+
+    def other_documents(self) -> Iterator[Document]:
+        """Yield the documents that training reads but for the task's text to fit on: of the pool, and unlabelled."""
+        yield from self.pool_documents()
         if UNLABELLED in self.mix:
             exclude = self._heldout_unlabelled_ids()
             for document in iterate_documents(self.unlabelled):
@@ -847,7 +851,7 @@ def _with_words(language_model: LanguageModel, number: int, data: TrainingData) 
     tokenizer = language_model.tokenizer
     texts = {
         "target": (document.text for document in iterate_documents(data.task)),
-        "pool": (document.text for document in data.pool_documents()),
+        "pool": (document.text for document in data.other_documents()),
     }
     counts = {name: count_words(text, tokenizer) for name, text in texts.items()}
     words = choose_words(list(counts.values()), number, tokenizer)
@@ -868,7 +872,7 @@ def _with_words(language_model: LanguageModel, number: int, data: TrainingData) 
     # By text, the share of its tokens that the words save.
     shares = {name: text.saved(words) / max(1, text.tokens) for name, text in counts.items()}
     log.info(
-        "words     %s are new tokens: %.1f %% fewer tokens of target text, %.1f %% of pool text",
+        "words     %s are new tokens: %.1f %% fewer tokens of target text, %.1f %% of the text to train on",
         f"{len(words):,}",
         100 * shares["target"],
         100 * shares["pool"],

@@ -71,6 +71,18 @@ def test_transformers_opens_the_model_with_its_words(base, adapted, own_inputs):
     assert load_tokenizer(str(adapted))[1].get_vocab() == tokenizer.get_vocab()
 
 
+def test_words_of_texts_without_labels_are_counted_where_these_are_trained_on(
+    base, own_inputs, tmp_path
+):
+    pool, *held_out = own_inputs
+    folder = tmp_path / "run"
+    shutil.copytree(pool, folder / "unlabelled")
+    write_documents(folder / "pool", texts_of(held_out[0]))
+    settings = replace(WORDS, mix={"unlabelled": 1.0})
+    made = adapt(base, [folder / "pool", *held_out], tmp_path / "out", settings)
+    assert made.manifest["new_tokens"]["saved"]["pool"] > 0.005
+
+
 def test_all_new_rows_are_trained_from_the_mean_of_their_pieces(base, own_inputs, tmp_path):
     still = replace(WORDS, learning_rate=1e-30, weight_decay=0.0)
     folder = adapt(base, own_inputs, tmp_path / "still", still).path
