@@ -130,8 +130,8 @@ jobs: 2                # steps side by side; 1 takes less memory
 """
 MOST_DOCUMENTS = 3_200  # of position and crops: more were not tried (docs/results/objectives.md)
 # Settings of an adaptation by its objective, in YAML. _adapt_settings adds a learning rate to masked and
-# causal, and the number of steps to the others. These are evaluated once, as an evaluation takes as long
-# as a step or two. The batch size of auto is that of position and crops, also where the pilot
+# causal, and the number of steps to the others. The others are evaluated once, as an evaluation takes as
+# long as a step or two. The batch size of auto is that of position and crops, also where the pilot
 # chooses masked.
 ADAPT = {
     MASKED: f"tokens: {TOKENS}, batch_size: 32",

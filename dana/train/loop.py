@@ -149,8 +149,9 @@ def train(
         before: Records of the run that is resumed.
 
     Raises:
-        DivergenceError: If no gradient is finite for :data:`MAX_SKIPPED_IN_A_ROW` steps in a row, or
-            memory runs out.
+        DivergenceError: If no gradient is finite for :data:`MAX_SKIPPED_IN_A_ROW` steps in a row, or a
+            held-out loss is not finite.
+        DanaError: If memory runs out.
         Preemption: If a signal asked to stop; the model is in the state of the last record.
     """
     plan = Plan.from_settings(examples, settings)
