@@ -504,6 +504,19 @@ def test_chosen_text_is_selected_with_the_seed_of_the_pilots(evidence, experimen
     assert steps["selection of random-7"].args[1:4] == ("", "random", 7)
 
 
+def test_a_step_that_fails_says_why_and_the_others_are_run(evidence, experiment, tmp_path, capsys):
+    results = evidence["rows"].Results(tmp_path)
+
+    def fail():
+        raise SystemExit("dana adapt ended with 2")
+
+    steps = [("first", fail), ("second", lambda: {"sst2": [{"arm": "pilot", "choice": "none"}]})]
+    assert not experiment.run_steps(steps, results, 1, float("inf"))
+    assert results.of("sst2") == [{"arm": "pilot", "choice": "none"}]
+    assert "first failed: dana adapt ended with 2" in capsys.readouterr().out
+    assert experiment.run_steps(steps[1:], results, 1, float("inf"))
+
+
 def test_where_text_is_packed_the_base_comes_first_and_missing_text_is_left_out(
     evidence, experiment, work, tmp_path, monkeypatch, capsys
 ):

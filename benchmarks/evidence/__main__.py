@@ -168,6 +168,8 @@ def run_steps(
 ) -> bool:
     """Run steps side by side, each in a process, and write the rows of each as it ends.
 
+    A step that fails says why, and the others go on: they do not read what it makes.
+
     Args:
         steps: A name and a function that returns the rows of some tasks, or None.
         results: What is written.
@@ -175,8 +177,9 @@ def run_steps(
         deadline: Time after which no step begins.
 
     Returns:
-        Whether all were run.
+        Whether all were run, and none failed.
     """
+    is_good = True
     running: dict[Future[Rows | None], tuple[str, float]] = {}
     rest = list(steps)
     with ProcessPoolExecutor(jobs) as pool:
@@ -189,10 +192,16 @@ def run_steps(
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 name, began = running.pop(future)
-                for task, rows in (future.result() or {}).items():
+                try:
+                    found = future.result() or {}
+                except (Exception, SystemExit) as error:  # the latter of a command that failed
+                    print(f"{name} failed: {error}", flush=True)
+                    is_good = False
+                    continue
+                for task, rows in found.items():
                     results.add(task, rows)
                 print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
-    return not rest
+    return is_good and not rest
 
 
 def selections(work: Path, needed: Sequence[Adaptation]) -> list[Step]:

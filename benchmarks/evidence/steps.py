@@ -40,7 +40,6 @@ from rows import encode_counts
 from texts import own_documents, read_rows, write_rows
 
 from dana.core.artifacts import read_json
-from dana.core.files import slug
 from dana.corpus.units import sentences
 from dana.encoders.static import StaticEncoder
 from dana.encoders.transformer import TransformerEncoder
@@ -352,18 +351,21 @@ def forgetting_rows(
 ) -> dict[str, list[dict[str, Any]]]:
     """Probe an adapted model on other tasks, and let it and the base find documents of the pool."""
     found = adapted_rows(work, adaptation, tasks)
+    model = adapt(work, adaptation)
     base = Adaptation(adaptation.task, BASE, NONE, 0, adaptation.model, 0)
+    # A folder of its own for each measurement: two adaptations may be measured at a time.
+    out = work / "retrieval" / adaptation.task / adaptation.name
+    of_base = resolve_model(base_of(work, base.model))
     found[adaptation.task] = [
-        *named([retrieval_row(work, adapt(work, adaptation))], adaptation, adaptation.task),
-        *named([retrieval_row(work, resolve_model(base_of(work, base.model)))], base, base.task),
+        *named([retrieval_row(work, model, out / "adapted")], adaptation, adaptation.task),
+        *named([retrieval_row(work, of_base, out / "base")], base, adaptation.task),
     ]
     return found
 
 
-def retrieval_row(work: Path, model: str | Path) -> dict[str, Any]:
+def retrieval_row(work: Path, model: str | Path, out: Path) -> dict[str, Any]:
     """Measure how well a sentence of a held-out document of the pool finds the rest of it."""
     texts = select(work, "", RANDOM) / "held_out"
-    out = work / "retrieval" / slug(str(model))
     settings = ProbeSettings()
     artifact = retrieval_stage(str(model), {POOL: str(texts)}, settings, out)
     scores = read_json(artifact.path / RETRIEVAL_FILE)["texts"][POOL]

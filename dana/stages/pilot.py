@@ -35,7 +35,7 @@ from dana.models.folder import check_checkpoint, lacks_head, load_config, model_
 from dana.models.language_model import check_length
 from dana.report.pilot import pilot_text
 from dana.stages.probe import refuse_kind, task_identity, texts_apart
-from dana.stages.training import TrainingData, adapt_stage, head_stage, warmup_file
+from dana.stages.training import HEAD, TrainingData, adapt_stage, head_stage, warmup_file
 from dana.tasks.card import TaskCard, load_card
 from dana.tasks.examples import Example, joined_texts, read_splits, subset
 from dana.train.objectives.architectures import is_masked_model
@@ -47,7 +47,6 @@ log = get_logger(__name__)
 CANDIDATES = ("position", "crops", "masked")
 PILOT_STEPS = 25
 EVALUATION_TOKENS = 1_000  # nothing rests on the loss of a candidate
-HEAD = "-head"  # behind the folder of a pilot: that of its model with a new head
 HEADLESS = "position"  # an objective that needs no head of the base
 
 

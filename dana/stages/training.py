@@ -1,5 +1,6 @@
 """``dana adapt``: train a language model on a weighted pool and commit it as a folder."""
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
@@ -94,7 +95,6 @@ from dana.train.settings import (
     PARTS,
     UNLABELLED,
     AdaptSettings,
-    HeadWarmup,
     PhaseSettings,
     PretrainSettings,
     TrainSettings,
@@ -106,6 +106,8 @@ from dana.train.training_state import TrainingState
 log = get_logger(__name__)
 
 RECORDS = "training.jsonl"
+HEAD = "-head"  # behind the folder of a model or pilot: that of the base with a new head
+NEW_HEAD = "new_head"  # note of such a copy, and of what is trained from it: its head's training
 COPY_OF = "copy_of"  # note of a copy of a model with a new head: the name of the model
 COPY_CARD = """---
 {licence}library_name: transformers
@@ -436,9 +438,6 @@ class TrainingJob:
         load: Loads the model and its tokenizer; called only if there is work to do.
         data: Inputs.
         settings: Settings of the training.
-        head_warmup: Warm-up of a new language-model head.
-        needs_head: Whether the base lacks a head, so that the settings of the warm-up decide the
-            result and are part of its fingerprint.
         licence: Line of a model card with the licence of the base; empty if unknown.
         documents: Keys of the documents that the base was trained on
             (:func:`dana.models.known_text.read_known_text`). They are empty for a model from scratch.
@@ -450,8 +449,6 @@ class TrainingJob:
     load: Callable[[], LanguageModel]
     data: TrainingData
     settings: TrainSettings
-    head_warmup: HeadWarmup = field(default_factory=HeadWarmup)
-    needs_head: bool = False
     licence: str = ""
     documents: np.ndarray | None = None
     after_evaluation: AfterEvaluation = go_on
@@ -506,7 +503,7 @@ def run_job(
 
     Args:
         job: Model, data and settings.
-        origin: Identity or size of the base model, for the fingerprint.
+        origin: Identity or size of the base model, and what else was done to it, for the fingerprint.
         out: Folder of the artifact.
         given: Settings that the call gave beside the run's recipe, for the manifest.
 
@@ -522,10 +519,7 @@ def run_job(
     logs = out.parent / "logs"  # not in `out`, which is committed whole
     accelerator = make_accelerator(execution.trackers, logs)
     on_rank_0(job.data.hold_out)
-    settings = job.settings.decisive()
-    if job.needs_head:
-        settings["head_warmup"] = asdict(job.head_warmup)
-    depends_on = {**origin, **job.data.identity(), "settings": settings}
+    depends_on = {**origin, **job.data.identity(), "settings": job.settings.decisive()}
     if job.settings.make_objective().cuts_sentences:
         depends_on["language"] = job.data.language
     launch = {"dana": version(DISTRIBUTION), **describe_launch(accelerator)}
@@ -534,7 +528,6 @@ def run_job(
     def write(draft: Draft | None) -> None:
         run = TrainingRun(
             settings=job.settings,
-            head_warmup=job.head_warmup,
             accelerator=accelerator,
             checkpoints=checkpoints,
             checkpoint=find_checkpoint(checkpoints, execution.resume),
@@ -737,8 +730,9 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     """Continue pre-training a model, and write a Hugging Face folder that loads without dana.
 
     Held-out documents are left out of training. The folder also holds ``training.jsonl`` (one line
-    per step and evaluation), ``README.md`` and the manifest. Under several processes every one must
-    call this; the first writes.
+    per step and evaluation), ``README.md`` and the manifest. A model that lacks the head which the
+    objective needs gets a new one (:func:`head_stage`); the copy with it lies in ``OUT-head`` until
+    the training has ended. Under several processes every one must call this; the first writes.
 
     Args:
         model: Folder with safetensors, or Hub name.
@@ -757,7 +751,8 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         ConfigError: If the model has too few positions for ``max_tokens`` or no head for the
             objective, the objective cannot train on the units of the weights, words cannot be added
             to the tokenizer, or fewer processes joined than were launched.
-        DataError: If there is no text to train on, nothing in it to predict, or no word to add.
+        DataError: If there is no text to train on, nothing in it to predict, or no word to add; or if a
+            new head stays too bad.
         Preemption: If a signal asked to stop; a checkpoint is saved.
     """
     check_checkpoint(model)
@@ -775,24 +770,27 @@ def adapt_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     objective = settings.make_objective()
     if data.weights is not None:
         check_weights(data.weights, objective, settings.objective)
-    load = partial(_load_to_adapt, model, settings, data)
     origin: dict[str, Any] = {"model": model_identity(model)}
+    head: Path | None = None
+    if not objective.has_own_head and lacks_head(objective.auto_class(config), model):
+        head = Path(f"{out}{HEAD}")
+        origin["head_warmup"] = asdict(settings.head_warmup)
     if settings.vocabulary:
         check_vocabulary(load_own_tokenizer(model))
         # Words are chosen from the task's text, which is otherwise an input only if it is trained on.
         origin["words"] = {"of": table_identity(data.task, DOCUMENTS), "version": WORDS_VERSION}
-    auto_class = objective.auto_class(config)
     job = TrainingJob(
         base=_base_name(model),
-        load=load,
+        load=partial(_load_to_adapt, model, settings, data, head),
         data=data,
         settings=settings,
-        head_warmup=settings.head_warmup,
-        needs_head=not objective.has_own_head and lacks_head(auto_class, model),
         licence=licence_line(model),
         documents=read_known_text(model),
     )
-    return run_job(job, origin, out, given)
+    artifact = run_job(job, origin, out, given)
+    if head is not None:
+        on_rank_0(partial(shutil.rmtree, head, ignore_errors=True))
+    return artifact
 
 
 def _base_name(model: str) -> str:
@@ -802,21 +800,35 @@ def _base_name(model: str) -> str:
     return name
 
 
-def _load_to_adapt(model: str, settings: AdaptSettings, data: TrainingData) -> LanguageModel:
+def _load_to_adapt(
+    model: str, settings: AdaptSettings, data: TrainingData, head: Path | None
+) -> LanguageModel:
     """Load a model with the heads of its objective, and with new words and an adapter if the settings say so.
 
     Args:
         model: Folder with safetensors, or Hub name.
         settings: Settings of the training.
         data: Inputs, from which new words are chosen.
+        head: Folder for a copy of the model with a new head; None for a model that needs none.
 
     Raises:
         ArtifactError: If the model cannot be loaded.
         ConfigError: If the objective does not support the architecture, or an adapter is wanted for a
             model without a head.
-        DataError: If there is no word to add.
+        DataError: If there is no word to add, or the new head stays too bad.
     """
-    language_model = settings.make_objective().prepare_model(model, settings.seed, settings.dropout)
+    start = model
+    notes: dict[str, Any] = {}
+    if head is not None and settings.adapter is None:
+        # A head that is trained on the selected text alone knows too little of other text.
+        whole_pool = TrainingData(
+            data.pool, None, data.target_heldout, data.pool_heldout, language=data.language
+        )
+        start = head_stage(model, whole_pool, settings, head)
+        if start != model:  # what it lacks may be another head, which has no warm-up
+            notes[NEW_HEAD] = read_manifest(head)[NEW_HEAD]
+    objective = settings.make_objective()
+    language_model = objective.prepare_model(start, settings.seed, settings.dropout)
     if settings.vocabulary:
         language_model = _with_words(language_model, settings.vocabulary, data)
     if settings.adapter is not None:
@@ -826,7 +838,7 @@ def _load_to_adapt(model: str, settings: AdaptSettings, data: TrainingData) -> L
         add_adapter(
             language_model.model, language_model.tokenizer, settings.adapter, model, settings.seed
         )
-    return language_model
+    return replace(language_model, notes={**language_model.notes, **notes})
 
 
 def _with_words(language_model: LanguageModel, number: int, data: TrainingData) -> LanguageModel:
@@ -1051,9 +1063,10 @@ def _write_with_head(
     if draft is None:
         return
     draft.counts = counts
-    draft.notes["new_head"] = None
+    note = {"parameters": sorted(language_model.new), **asdict(settings.head_warmup)}
     if head is not None:
-        draft.notes["new_head"] = asdict(head)
+        note |= asdict(head)
+    draft.notes[NEW_HEAD] = note
     note_weights(draft)
 
 

@@ -162,11 +162,6 @@ class Checkpoints:
         with suppress(OSError):  # missing, or not empty
             self.folder.rmdir()
 
-    @property
-    def head_file(self) -> Path:
-        """Path of the state of the warm-up of a new head, which comes before the first checkpoint."""
-        return self.folder / f"head_warmup{SUFFIX}"
-
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}{SUFFIX}"
 

@@ -19,14 +19,12 @@ from dana.train.checkpoints import Checkpoint, CheckpointPolicy, Checkpoints
 from dana.train.evaluation import HeldOut, heldout_sample, measure_loss
 from dana.train.examples import ExampleSet, TrainingText
 from dana.train.execution import Precision, describe_launch
-from dana.train.head_warmup import HeadCheck, WarmupFile, warm_up_head
-from dana.train.layout import BatchLayout
 from dana.train.loop import prepare, train
 from dana.train.objectives.base import Collator, Objective
 from dana.train.plan import Plan
-from dana.train.planner import before_wrapping, choose_execution, explain_out_of_memory
+from dana.train.planner import choose_execution, explain_out_of_memory
 from dana.train.records import Record, StepRecord, values_of
-from dana.train.settings import HeadWarmup, TrainSettings
+from dana.train.settings import TrainSettings
 from dana.train.state import export_model
 from dana.train.training_state import TrainingState
 
@@ -207,7 +205,6 @@ class TrainingRun:
 
     Attributes:
         settings: Settings of the run.
-        head_warmup: Training of new heads, for a model without those of the objective.
         accelerator: Device, precision and ranks.
         checkpoints: Its checkpoints.
         checkpoint: Checkpoint to resume, from :func:`dana.train.checkpoints.find_checkpoint`; None
@@ -217,7 +214,6 @@ class TrainingRun:
     """
 
     settings: TrainSettings
-    head_warmup: HeadWarmup
     accelerator: Any
     checkpoints: Checkpoints
     checkpoint: Checkpoint | None
@@ -251,8 +247,6 @@ class TrainingRun:
         shape, reasons = choose_execution(
             language_model.model, examples, settings, self.accelerator, collators[0], known
         )
-        if checkpoint is None:
-            notes |= self._begin(language_model, examples, collators[0], heldout, shape)
         notes |= describe_examples(examples, Plan.from_settings(examples, settings), collators)
         launch = describe_launch(self.accelerator)
         if not Precision.from_accelerator(self.accelerator).from_launcher:
@@ -280,32 +274,6 @@ class TrainingRun:
         policy.finish(state)
         finish_trackers(self.accelerator)
         return state, policy.records, notes
-
-    def _begin(
-        self,
-        language_model: LanguageModel,
-        examples: ExampleSet,
-        collator: Collator,
-        heldout: HeldOut,
-        shape: BatchLayout,
-    ) -> dict[str, Any]:
-        """Warm up a new head in the shape of the run, and return notes on it for the manifest."""
-        if not language_model.new or self.settings.make_objective().has_own_head:
-            return {}
-        log.info(
-            "the model has no language-model head: a new one, tied to its embeddings, is warmed up"
-        )
-        check = HeadCheck(heldout.texts["pool"], heldout.collator, self.accelerator)
-        file = WarmupFile(self.checkpoints.head_file, self.checkpoints.depends_on)
-        shape = before_wrapping(shape, self.accelerator)
-        head = warm_up_head(
-            language_model, examples, collator, self.settings, self.head_warmup, shape, check, file
-        )
-        notes: dict[str, Any] = {"parameters": sorted(language_model.new), "loss": None}
-        notes |= asdict(self.head_warmup)
-        if head is not None:
-            notes |= asdict(head)
-        return {"new_head": notes}
 
     def _export(self, state: TrainingState, tokenizer: Any, step: int) -> None:
         """Write the model as a Hugging Face folder, if the settings ask for it at this step."""

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, BertForPreTraining
 
-from dana.core.artifacts import MANIFEST
+from dana.core.artifacts import MANIFEST, read_manifest
 from dana.core.config import read_yaml
 from dana.core.errors import ArtifactError, ConfigError, DataError, Preemption
 from dana.core.schemas import DOCUMENTS, iterate_documents, read_table, table_identity
@@ -193,6 +193,20 @@ def test_a_backbone_gets_a_new_head_alone_or_one_that_arms_share(inputs, base, b
         head_stage(
             backbone, data, replace(ADAPT, objective="masked:mask_rate=0.3"), tmp_path / "head"
         )
+
+
+def test_a_new_head_learns_from_the_whole_pool_and_not_from_the_selected_text_alone(
+    inputs, backbone, tmp_path, unit_weights
+):
+    data = TrainingData(inputs[0], None, *inputs[1:])
+    head_stage(backbone, data, ADAPT, tmp_path / "head")
+    of_pool = read_manifest(tmp_path / "head")["new_head"]
+    weights = unit_weights(2, 1.0)
+    artifact = adapt(backbone, inputs, tmp_path / "adapted", weights=weights)
+    assert artifact.manifest["new_head"] == of_pool
+    assert not (tmp_path / "adapted-head").exists()
+    from_copy = adapt(tmp_path / "head", inputs, tmp_path / "from-copy", weights=weights)
+    assert weights_of(artifact) == weights_of(from_copy)
 
 
 @pytest.mark.parametrize("name", ["adapt", "pretrain"])
