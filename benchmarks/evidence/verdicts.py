@@ -384,19 +384,19 @@ def forgetting_table(results: Results) -> list[dict[str, str]]:
     for task in TASKS:
         objective = choice_of(results, task.name)
         row = {"adapted to": task.name, "objective": objective or ""}
+        measured = {}
         for other in FORGETTING:
             for size in SIZES:
                 base = scores_of(results, other, BASE, size)
                 arm = f"{CHOSEN} for {task.name}"
                 scores = scores_of(results, other, arm, size, objective=objective)
+                gain = ""
                 if base is not None and scores is not None:
-                    gain = scores.accuracy - base.accuracy
-                    row[f"{other}, {size}"] = f"{gain:+.3f}"
-        retrieval = retrieval_text(results, task.name)
-        if retrieval:
-            row["finds documents of the pool, MRR@10"] = retrieval
-        if len(row) > 2:
-            rows.append(row)
+                    gain = f"{scores.accuracy - base.accuracy:+.3f}"
+                measured[f"{other}, {size}"] = gain
+        measured["finds documents of the pool, MRR@10"] = retrieval_text(results, task.name)
+        if any(measured.values()):
+            rows.append({**row, **measured})
     return rows
 
 

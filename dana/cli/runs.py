@@ -147,6 +147,7 @@ def _quickstart(args: argparse.Namespace) -> None:
     """
     from dana.core.shipped import find_shipped
     from dana.stages.final import result_lines
+    from dana.stages.report import search_lines
     from dana.stages.run import run_recipe
 
     settings = settings_from(args, str(find_shipped(QUICKSTART)))
@@ -155,7 +156,8 @@ def _quickstart(args: argparse.Namespace) -> None:
         return
     print(f"report: {run_recipe(settings, quick=True, remake=args.remake)}")
     folder = Path(settings.out)
-    for line in [*result_lines(folder), *prediction_lines(folder), OWN_TEXT]:
+    lines = [*result_lines(folder), *search_lines(folder), *prediction_lines(folder), OWN_TEXT]
+    for line in lines:
         print(line)
 
 
@@ -224,6 +226,7 @@ def _run(args: argparse.Namespace) -> None:
     --dry-run counts the steps that are done, changed or missing; with --verbose it lists them.
     """
     from dana.stages.final import result_lines
+    from dana.stages.report import search_lines
     from dana.stages.run import run_recipe
 
     settings = settings_from(args, args.recipe)
@@ -233,7 +236,8 @@ def _run(args: argparse.Namespace) -> None:
     report = run_recipe(settings, args.quick, args.remake, args.minutes)
     print(f"report: {report if report.is_file() else 'none yet'}")
     if settings.final:
-        for line in result_lines(Path(settings.out)):
+        folder = Path(settings.out)
+        for line in [*result_lines(folder), *search_lines(folder)]:
             print(line)
 
 

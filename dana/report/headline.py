@@ -8,6 +8,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pandas as pd
+
 from dana.core.statistics import ALPHA
 from dana.report import provenance
 from dana.report.analysis import Analysis
@@ -16,7 +18,7 @@ from dana.report.label_notes import label_notes
 from dana.report.label_worth import BASE
 from dana.report.page import Finding, Table, each, interval_text, number, percent
 from dana.report.pilot import is_base_kept
-from dana.report.run import RunFrames, is_control
+from dana.report.run import is_control
 from dana.report.tables import arm_name, loss_unit, metric_name, predicts_classes
 from dana.report.verdicts import (
     BETTER,
@@ -237,7 +239,7 @@ def notes(analysis: Analysis) -> list[str]:
     if run.final:
         lines.append(choice_note(run.final, run.path.resolve().name))
     lines.append(f"Next: {next_step(analysis)}.")
-    lines += _search_notes(run)
+    lines += search_notes(run.retrieval)
     # One result of each task: of the first arm, or of a baseline where no arm has any.
     first_results = {result.task: result for result in run.baselines}
     for result in reversed(run.results):
@@ -249,16 +251,19 @@ def notes(analysis: Analysis) -> list[str]:
     return [*lines, *_measurement_notes(analysis), *_looks(analysis)]
 
 
-def _search_notes(run: RunFrames) -> list[str]:
+def search_notes(retrieval: pd.DataFrame | None) -> list[str]:
     """Warn where adapting made the vectors worse for search, whatever it did for the labels.
 
     Of the target text, or else of the pool's: how well a sentence finds the rest of its document.
+
+    Args:
+        retrieval: See :attr:`dana.report.run.RunFrames.retrieval`.
     """
-    if run.retrieval is None:
+    if retrieval is None:
         return []
     lines = []
     for text in ("target", "pool"):
-        scores = run.retrieval[run.retrieval["text"] == text].set_index("arm")["mrr_10"]
+        scores = retrieval[retrieval["text"] == text].set_index("arm")["mrr_10"]
         adapted = {
             str(arm): float(score) for arm, score in scores.items() if not is_control(str(arm))
         }

@@ -172,7 +172,7 @@ def read_run(path: Path) -> RunFrames:
         neighbours=read_neighbours(path),
         final=read_final(path),
         texts=read_texts(path) if outcomes.results else {},
-        retrieval=_retrieval_frame(path),
+        retrieval=retrieval_frame(path),
         is_run=(path / "steps").is_dir(),
         step_seconds={step: recorded_seconds(path / step) for step in outcomes.stages},
         wall_seconds=_wall_seconds(path),
@@ -193,8 +193,15 @@ def _sorted_probes(path: Path) -> tuple[ProbeResult, ...]:
     return tuple(sorted(read_probes(path), key=lambda result: (result.task, arm_order(result.arm))))
 
 
-def _retrieval_frame(path: Path) -> pd.DataFrame | None:
-    """Read the retrieval of a run, in the order of the arms; None without one."""
+def retrieval_frame(path: Path) -> pd.DataFrame | None:
+    """Read the retrieval of a run, in the order of the arms; None without one.
+
+    Args:
+        path: Folder of the run.
+
+    Raises:
+        ArtifactError: If a file is damaged.
+    """
     rows = sorted(read_retrieval(path), key=lambda row: arm_order(row["arm"]))
     return pd.DataFrame(rows) if rows else None
 

@@ -11,8 +11,9 @@ from dana.core.launch import on_rank_0
 from dana.core.logging import get_logger
 from dana.report.analysis import analyse
 from dana.report.compare_runs import compare_runs
+from dana.report.headline import search_notes
 from dana.report.page import write_page
-from dana.report.run import LOOKS, read_outcomes, read_run
+from dana.report.run import LOOKS, read_outcomes, read_run, retrieval_frame
 from dana.report.sections import build_report
 from dana.report.summary import summary
 from dana.report.verdicts import compare_arms, reason_to_stop
@@ -37,6 +38,23 @@ def report_stage(run: Path) -> Path:
     """
     join_run(run)
     return write_page(build_report(read_run(run)), run, "report")
+
+
+def search_lines(run: Path) -> list[str]:
+    """Say of a run that leaves an encoder where its vectors are worse for search than those of the base.
+
+    Args:
+        run: Folder of the run.
+
+    Returns:
+        A line for each adapted model that is worse; none without an encoder.
+
+    Raises:
+        ArtifactError: If a file is not what dana writes.
+    """
+    if not (run / "encoder").is_dir():
+        return []
+    return [f"  {note}" for note in search_notes(retrieval_frame(run))]
 
 
 def look_stage(out: Path, arms: Collection[str], adaptations: int, horizon: int) -> str:

@@ -16,7 +16,7 @@ from dana.report.choice import choice_note
 from dana.report.headline import headline, highlights, next_step, notes
 from dana.report.run import read_run
 from dana.report.sections import build_report
-from dana.stages.report import report_stage
+from dana.stages.report import report_stage, search_lines
 from dana.tasks.kinds import within_range
 
 TEXTS = 400
@@ -239,13 +239,18 @@ def write_retrieval(run, arm, **scores):
         ({"target": 0.765, "pool": 0.7}, {"target": 0.8, "pool": 0.7}, None),
     ],
 )
-def test_the_page_warns_of_vectors_that_search_worse_after_adaptation(tmp_path, base, dana, text):
+def test_page_and_command_warn_of_vectors_that_search_worse_after_adaptation(
+    tmp_path, base, dana, text
+):
     run = tmp_path / "tickets"
     write_run(run, base=0.5, dana=0.7)
     write_retrieval(run, "base", **base)
     write_retrieval(run, "dana", **dana)
     write_retrieval(run, "random", target=0.1, pool=0.1)  # nobody searches by its vectors
     said = [line for line in build_report(read_run(run)).notes if line.startswith("For search")]
+    assert search_lines(run) == [], "no encoder, no advice"
+    (run / "encoder").mkdir()
+    assert search_lines(run) == [f"  {line}" for line in said]
     if text is None:
         assert said == []
     else:
