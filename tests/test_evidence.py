@@ -260,6 +260,28 @@ def test_what_is_forgotten_is_told_by_other_tasks_and_by_documents_found(evidenc
     assert row["finds documents of the pool, MRR@10"] == "0.800 → 0.650"
 
 
+def test_averages_stand_between_the_adapted_model_and_the_base(evidence, results):
+    middle = [number < 60 for number in range(100)]
+    for arm in evidence["plan"].AVERAGED:
+        results.add("rct_sample", [probe_row(middle, arm, index) for index in (0, 1)])
+    found = {"measure": "retrieval", "size": 499, "model": "minilm", "mrr_10": 0.5}
+    names = {"arm": "averaged-0.5", "steps": 50, "objective": "position", "index": 0}
+    results.add("rct_sample", [{**found, **names}])
+    rows = evidence["verdicts"].average_table(results)
+    assert [row["share of the base"] for row in rows] == ["0", "0.5", "0.75", "1"]
+    assert [row["100 labels"] for row in rows] == ["0.710", "0.600", "0.600", "0.500"]
+    searched = [row["finds documents of the pool, MRR@10"] for row in rows]
+    assert searched == ["", "0.500", "", ""]
+
+
+def test_an_average_reads_the_chosen_text(evidence, experiment, tmp_path):
+    planned = experiment.planned_of(evidence["rows"].Results(), ["averages"])
+    assert {one.arm for one in planned} == set(evidence["plan"].AVERAGED)
+    steps = dict(experiment.selections(tmp_path, planned))
+    assert steps["selection of acl_arc-chosen"].args[1:4] == ("acl_arc", "chosen", 0)
+    assert len(steps) == 4
+
+
 def test_masked_tokens_are_counted_where_the_first_pilot_chose_none(evidence, results):
     right = [number < 60 for number in range(100)]
     for index in range(2):

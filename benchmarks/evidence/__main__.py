@@ -36,6 +36,7 @@ from plan import (
     TASKS,
     VARIED_TASKS,
     Adaptation,
+    averages,
     controls,
     forgetting,
     in_small,
@@ -52,6 +53,7 @@ from plan import (
 from rows import FOLDER, Results, choices_of
 from steps import (
     adapted_rows,
+    averaged_rows,
     base_rows,
     forgetting_rows,
     has_text,
@@ -96,6 +98,7 @@ QUESTIONS = {
     "small": Question(small),
     "objectives": Question(objectives),
     "forgetting": Question(forgetting, forgetting_rows),
+    "averages": Question(averages, averaged_rows),
 }
 Rows = dict[str, list[dict[str, Any]]]
 # Its name, and a function that returns the rows of some tasks.
@@ -211,8 +214,9 @@ def selections(work: Path, needed: Sequence[Adaptation]) -> list[Step]:
         if one.arm == BASE:
             continue
         # Pilots read chosen text first, and select it with seed 0; so does whoever selects it later.
-        index = 0 if one.arm == CHOSEN else one.index
-        text = (one.task, one.arm, index, one.objective)
+        arm = one.text_arm
+        index = 0 if arm == CHOSEN else one.index
+        text = (one.task, arm, index, one.objective)
         folder = run_folder(work, *text)
         if not has_text(work, one):
             steps[folder] = (f"selection of {folder.name}", partial(_select, work, *text))

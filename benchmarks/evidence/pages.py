@@ -7,6 +7,7 @@ from plan import BASE, CHOSEN, RANDOM, SIZES, TASKS
 from rows import Results
 from verdicts import (
     agreement_text,
+    average_table,
     choice_of,
     control_table,
     difference,
@@ -86,6 +87,7 @@ def all_tables(results: Results) -> str:
         ("Variants, with 100 and 500 labels", variant_table(results)),
         ("What the pilot predicted, and what came", prediction_table(results)),
         ("Other tasks: accuracy after less before", forgetting_table(results)),
+        ("Averages of the base and the adapted model", average_table(results)),
     ]
     tables = [f"**{title}**\n\n{markdown(rows)}" for title, rows in parts if rows]
     agreement = agreement_text(results)

@@ -39,6 +39,8 @@ OWN = "own"  # all training texts of the task, without their labels, as document
 OWN_AND_CHOSEN = "own-and-chosen"
 PAPER_SEGMENTS = "paper-segments"  # the paper's own path: detectors, ranked by its protocol
 PAPER_SIGMOID = "paper-sigmoid"
+# Averages of the weights of the base and of the model that chosen text adapted, by the share of the base.
+AVERAGED = {"averaged-0.5": 0.5, "averaged-0.75": 0.75}
 PILOT = "pilot"  # names the row of a pilot's choice and trials
 SECOND_PILOT = "pilot with masked"  # since 2026-11-30 a pilot tries masked tokens, too
 # Arguments of dana score, and of dana weigh.
@@ -126,6 +128,11 @@ class Adaptation:
     def name(self) -> str:
         """Name of the model's folder."""
         return f"{self.model}-{self.objective}-{self.steps}-{self.arm}-{self.index}"
+
+    @property
+    def text_arm(self) -> str:
+        """The arm whose text the model has read."""
+        return CHOSEN if self.arm in AVERAGED else self.arm
 
     def arm_on(self, task: str) -> str:
         """Return the arm as a task's rows name it: text of another task is no arm of its own."""
@@ -241,6 +248,13 @@ def forgetting(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]
         for task, objective in choices.items():
             others = [name for name in FORGETTING if name != task]
             yield Adaptation(task, CHOSEN, objective, index), others[:2]
+
+
+def averages(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
+    """Yield the averages of the base with two adapted models of each task."""
+    for index in range(VARIATIONS):
+        for (task, objective), arm in product(choices.items(), AVERAGED):
+            yield Adaptation(task, arm, objective, index), [task]
 
 
 def in_small(

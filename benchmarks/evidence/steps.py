@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 from plan import (
+    AVERAGED,
     BASE,
     CHOSEN,
     CURVE,
@@ -55,6 +56,7 @@ from dana.finetuning.probe import (
 from dana.finetuning.settings import ProbeSettings
 from dana.models.encoder_folder import is_static_model
 from dana.models.folder import resolve_model
+from dana.stages.average import average_stage
 from dana.stages.pilot import pilot_stage
 from dana.stages.probe import CHOOSING_DRAWS, RETRIEVAL_FILE, retrieval_stage
 from dana.tasks.examples import Example
@@ -89,7 +91,7 @@ def run_folder(work: Path, task: str, arm: str, index: int = 0, objective: str =
 def has_text(work: Path, adaptation: Adaptation) -> bool:
     """Return whether the text that an adaptation reads is selected."""
     one = adaptation
-    folder = run_folder(work, one.task, one.arm, one.index, one.objective)
+    folder = run_folder(work, one.task, one.text_arm, one.index, one.objective)
     return (folder / "weights").is_dir()
 
 
@@ -361,6 +363,22 @@ def forgetting_rows(
         *named([retrieval_row(work, of_base, out / "base")], base, adaptation.task),
     ]
     return found
+
+
+def averaged_rows(
+    work: Path, adaptation: Adaptation, tasks: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """Average an adapted model with the base, probe the average, and let it find documents of the pool."""
+    adapted = adapt(work, replace(adaptation, arm=CHOSEN))
+    base = resolve_model(base_of(work, adaptation.model))
+    out = work / "averaged" / adaptation.task / adaptation.name
+    share = AVERAGED[adaptation.arm]
+    average = average_stage(base, str(adapted), share, [], out / "model").path
+    found = [retrieval_row(work, average, out / "retrieval")]
+    return {
+        task: named([*probe(work, task, average, SIZES), *found], adaptation, task)
+        for task in tasks
+    }
 
 
 def retrieval_row(work: Path, model: str | Path, out: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from plan import (
+    AVERAGED,
     BASE,
     CHOSEN,
     CURVE,
@@ -34,6 +35,7 @@ from plan import (
     STEPS,
     TARGET_TEXTS,
     TASKS,
+    VARIATIONS,
     VARIED_TASKS,
 )
 from rows import Results, decode_counts
@@ -402,12 +404,39 @@ def forgetting_table(results: Results) -> list[dict[str, str]]:
 
 def retrieval_text(results: Results, task: str) -> str:
     """Write how well the base and the adapted models find documents of the pool; empty if not measured."""
-    base = results.find(task, arm=BASE, measure="retrieval", model=MODEL)
-    adapted = results.find(task, arm=CHOSEN, measure="retrieval", model=MODEL, steps=STEPS)
-    if not base or not adapted:
+    before = retrieval_of(results, task, BASE)
+    after = retrieval_of(results, task, CHOSEN)
+    if before is None or after is None:
         return ""
-    after = np.mean([row[RETRIEVAL] for row in adapted])
-    return f"{base[0][RETRIEVAL]:.3f} → {after:.3f}"
+    return f"{before:.3f} → {after:.3f}"
+
+
+def retrieval_of(results: Results, task: str, arm: str) -> float | None:
+    """Return how well the models of an arm find documents of the pool, their mean; None if not measured."""
+    rows = results.find(task, arm=arm, measure="retrieval", model=MODEL)
+    if not rows:
+        return None
+    return float(np.mean([row[RETRIEVAL] for row in rows]))
+
+
+def average_table(results: Results) -> list[dict[str, str]]:
+    """Return what is left of a gain, and of search, if an adapted model is averaged with the base."""
+    arms = {CHOSEN: 0.0, **AVERAGED, BASE: 1.0}
+    rows = []
+    for task in TASKS:
+        if scores_of(results, task.name, next(iter(AVERAGED)), SIZES[0]) is None:
+            continue
+        for arm, share in arms.items():
+            row = {"task": task.name, "share of the base": f"{share:g}"}
+            for size in SIZES:
+                scores = scores_of(results, task.name, arm, size)
+                if scores is not None:
+                    kept = scores.right[: 1 if arm == BASE else VARIATIONS]
+                    row[f"{size} labels"] = f"{kept.mean():.3f}"
+            found = retrieval_of(results, task.name, arm)
+            row["finds documents of the pool, MRR@10"] = "" if found is None else f"{found:.3f}"
+            rows.append(row)
+    return rows
 
 
 def in_numbers(scores: Sequence[Scores | None]) -> str:
@@ -493,6 +522,7 @@ def print_tables(results: Results) -> None:
         f"variants, {' and '.join(map(str, SIZES))} labels": variant_table(results),
         "what the pilot predicted": prediction_table(results),
         "other tasks, chosen - base": forgetting_table(results),
+        "averages with the base": average_table(results),
     }
     for title, rows in others.items():
         if rows:
