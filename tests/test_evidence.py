@@ -246,6 +246,27 @@ def test_predictions_of_pilots_are_compared_with_what_came(evidence, results):
     assert verdicts.agreement_text(results).endswith("1.00 with 100 labels (6 pairs).")
 
 
+def test_a_second_pilot_counts_only_with_what_it_alone_tried(evidence, results):
+    def trial(objective, gain):
+        return {"objective": objective, "gain": gain, "error": 0.01}
+
+    verdicts = evidence["verdicts"]
+    first = [trial("none", 0.0), trial("position", 0.02), trial("crops", None)]
+    results.add("agnews", [{"arm": "pilot", "choice": "none", "trials": first}])
+    second = [trial("none", 0.0), trial("position", 0.5), trial("masked", 0.04)]
+    results.add("agnews", [{"arm": "pilot with masked", "choice": "masked", "trials": second}])
+    found = verdicts.trials_of(results, "agnews")
+    assert [(one["objective"], one["gain"]) for one, _ in found] == [
+        ("position", 0.02),
+        ("masked", 0.04),
+    ]
+    assert [taken for _, taken in found] == ["", "yes, by the second pilot"]
+    right = [number < 60 for number in range(100)]
+    results.add("agnews", [base_row(right), probe_row(right, "chosen", objective="masked")])
+    [_, row] = [one for one in verdicts.prediction_table(results) if one["task"] == "agnews"]
+    assert (row["objective"], row["gain at 100"]) == ("masked", "+0.000")
+
+
 def test_what_is_forgotten_is_told_by_other_tasks_and_by_documents_found(evidence, results):
     base = [number < 50 for number in range(100)]
     worse = [number < 40 for number in range(100)]

@@ -19,7 +19,6 @@ from plan import (
     DSIR,
     FORGETTING,
     MODEL,
-    OBJECTIVES,
     OTHER_STEPS,
     OWN,
     OWN_AND_CHOSEN,
@@ -444,29 +443,50 @@ def in_numbers(scores: Sequence[Scores | None]) -> str:
     return ", ".join("" if one is None else f"{one.accuracy:.3f}" for one in scores)
 
 
+def trials_of(results: Results, task: str) -> list[tuple[dict[str, Any], str]]:
+    """Return the trials of a task's pilots, each with what the table says of the choice.
+
+    The second pilot tried the objectives of the first again, so only what it alone tried counts.
+    """
+    found = []
+    known: set[str] = set()
+    for arm, words in ((PILOT, "yes"), (SECOND_PILOT, "yes, by the second pilot")):
+        for row in results.find(task, arm=arm):
+            for trial in row["trials"]:
+                objective = trial["objective"]
+                if objective == NONE or objective in known or trial["gain"] is None:
+                    continue
+                known.add(objective)
+                found.append((trial, words if row["choice"] == objective else ""))
+    return found
+
+
 def prediction_table(results: Results) -> list[dict[str, str]]:
-    """Return what the pilot predicted of each objective, beside what 50 steps on chosen text gained."""
+    """Return what the pilots predicted of each objective, beside what 50 steps on chosen text gained."""
     rows = []
     for task in TASKS:
-        found = results.find(task.name, arm=PILOT)
-        trials = {trial["objective"]: trial for trial in found[0]["trials"]} if found else {}
-        for objective in OBJECTIVES:
-            trial = trials.get(objective)
-            if trial is None or trial["gain"] is None:
-                continue
+        for trial, taken in trials_of(results, task.name):
             row = {
                 "task": task.name,
-                "objective": objective,
-                "taken": "yes" if found[0]["choice"] == objective else "",
+                "objective": trial["objective"],
+                "taken": taken,
                 "pilot": f"{trial['gain']:+.3f} ± {trial['error']:.3f}",
             }
             for size in SIZES:
-                base = scores_of(results, task.name, BASE, size)
-                scores = scores_of(results, task.name, CHOSEN, size, objective=objective)
-                if base is not None and scores is not None:
-                    row[f"gain at {size}"] = f"{scores.accuracy - base.accuracy:+.3f}"
+                gain = gain_of(results, task.name, trial["objective"], size)
+                if gain is not None:
+                    row[f"gain at {size}"] = f"{gain:+.3f}"
             rows.append(row)
     return rows
+
+
+def gain_of(results: Results, task: str, objective: str, size: int) -> float | None:
+    """Return what an objective on chosen text gains in accuracy over the base; None if it was not trained."""
+    base = scores_of(results, task, BASE, size)
+    scores = scores_of(results, task, CHOSEN, size, objective=objective)
+    if base is None or scores is None:
+        return None
+    return scores.accuracy - base.accuracy
 
 
 def prediction_agreement(results: Results, size: int) -> tuple[float, int] | None:
@@ -477,16 +497,11 @@ def prediction_agreement(results: Results, size: int) -> tuple[float, int] | Non
     predictions = []
     outcomes = []
     for task in TASKS:
-        base = scores_of(results, task.name, BASE, size)
-        pilots = results.find(task.name, arm=PILOT)
-        for trial in pilots[0]["trials"] if pilots else []:
-            objective = trial["objective"]
-            if trial["gain"] is None or base is None:
-                continue
-            scores = scores_of(results, task.name, CHOSEN, size, objective=objective)
-            if scores is not None:
+        for trial, _ in trials_of(results, task.name):
+            gain = gain_of(results, task.name, trial["objective"], size)
+            if gain is not None:
                 predictions.append(trial["gain"])
-                outcomes.append(scores.accuracy - base.accuracy)
+                outcomes.append(gain)
     if len(predictions) < LEAST_PAIRS:
         return None
     return float(spearmanr(predictions, outcomes).statistic), len(predictions)
