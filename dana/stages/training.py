@@ -1042,6 +1042,9 @@ def _write_with_head(
         DataError: See :func:`head_stage`.
         ConfigError: See :func:`head_stage`.
     """
+    log.info(
+        "the model has no language-model head: a new one is trained alone, on text of the pool"
+    )
     objective = settings.make_objective()
     tokenizer = language_model.tokenizer
     collator = objective.collator(tokenizer, settings.seed)
