@@ -295,6 +295,21 @@ def test_averages_stand_between_the_adapted_model_and_the_base(evidence, results
     assert searched == ["", "0.500", "", ""]
 
 
+def test_the_commands_of_all_arms_are_commands_of_dana(evidence):
+    from dana.cli.main import build_parser
+    from dana.stages.settings import load_settings
+
+    plan = evidence["plan"]
+    assert plan.SELECTION.keys() == plan.WEIGHTS.keys()
+    parser = build_parser()
+    for arm, arguments in plan.SELECTION.items():
+        score = parser.parse_args(["score", "--task", "T", "--pool", "P", *arguments])
+        settings = load_settings({"selector": score.selector}, score.overrides, arm)
+        is_paper = arm in (plan.PAPER_SEGMENTS, plan.PAPER_SIGMOID)
+        assert (settings.ranking.protocol == "paper") == is_paper
+        parser.parse_args(["weigh", "RUN", *plan.WEIGHTS[arm]])
+
+
 def test_an_average_reads_the_chosen_text(evidence, experiment, tmp_path):
     planned = experiment.planned_of(evidence["rows"].Results(), ["averages"])
     assert {one.arm for one in planned} == set(evidence["plan"].AVERAGED)

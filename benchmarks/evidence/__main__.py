@@ -30,6 +30,7 @@ from plan import (
     DRY_TASK,
     MODEL,
     PILOT,
+    RANDOM,
     SIZES,
     SMALL,
     TARGET_TEXTS,
@@ -213,9 +214,9 @@ def selections(work: Path, needed: Sequence[Adaptation]) -> list[Step]:
     for one in needed:
         if one.arm == BASE:
             continue
-        # Pilots read chosen text first, and select it with seed 0; so does whoever selects it later.
+        # Only random text is drawn anew for each adaptation; other text is selected once for a task, with seed 0.
         arm = one.text_arm
-        index = 0 if arm == CHOSEN else one.index
+        index = one.index if arm == RANDOM else 0
         text = (one.task, arm, index, one.objective)
         folder = run_folder(work, *text)
         if not has_text(work, one):

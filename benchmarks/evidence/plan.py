@@ -53,7 +53,7 @@ SELECTION = {
     OWN_AND_CHOSEN: ["--selector", "random"],
 }
 BY_DETECTOR = [
-    *("--selector", "detector", "--detector", "auto", "--encoder", "static"),
+    *("--selector", "detector:auto", "--encoder", "static"),
     *("--set", "ranking.protocol=paper", "ranking.prevalence=0.5"),
 ]
 SELECTION |= dict.fromkeys((PAPER_SEGMENTS, PAPER_SIGMOID), BY_DETECTOR)
