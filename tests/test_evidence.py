@@ -307,6 +307,9 @@ def test_the_commands_of_all_arms_are_commands_of_dana(evidence):
         settings = load_settings({"selector": score.selector}, score.overrides, arm)
         is_paper = arm in (plan.PAPER_SEGMENTS, plan.PAPER_SIGMOID)
         assert (settings.ranking.protocol == "paper") == is_paper
+        if is_paper:
+            assert settings.selector_spec == "detector"
+            assert settings.ranking.detectors == list(plan.PAPER_DETECTORS)
         parser.parse_args(["weigh", "RUN", *plan.WEIGHTS[arm]])
 
 

@@ -1,5 +1,6 @@
 """The plan of the experiment in docs/results/adaptation.md: tasks, arms, sizes, and the order of what is made."""
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
@@ -52,9 +53,19 @@ SELECTION = {
     OWN: ["--selector", "random"],
     OWN_AND_CHOSEN: ["--selector", "random"],
 }
+# Those of recipes/papers/dana/table1.yaml.
+PAPER_DETECTORS = (
+    "robust_covariance",
+    "knn:k=5",
+    "pyod:PCA",
+    "ocsvm:nu=0.1",
+    "lof:k=20",
+    "iforest:trees=1600,samples=256",
+)
 BY_DETECTOR = [
-    *("--selector", "detector:auto", "--encoder", "static"),
+    *("--selector", "detector", "--encoder", "static"),
     *("--set", "ranking.protocol=paper", "ranking.prevalence=0.5"),
+    f"ranking.detectors={json.dumps(PAPER_DETECTORS)}",
 ]
 SELECTION |= dict.fromkeys((PAPER_SEGMENTS, PAPER_SIGMOID), BY_DETECTOR)
 DOCUMENT_BUDGET = ["--budget", f"{DOCUMENTS} documents"]

@@ -37,7 +37,7 @@ TEXTS = [
 ]
 OF_TEXTS = ("task", "pool", "data", "on_bad_record", "inputs", "hygiene")  # settings
 SELECTOR = (
-    "auto, lexical, moore_lewis, random, detector:knn, detector:auto ... "
+    "auto, lexical, moore_lewis, random, detector (the best by comparison), detector:knn ... "
     "(dana plugins list selector)"
 )
 ALLOW = Flag("--allow-below-chance", "allow_below_chance", options={"nargs": 0, "const": True})
