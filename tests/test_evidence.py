@@ -297,10 +297,13 @@ def test_averages_stand_between_the_adapted_model_and_the_base(evidence, results
 
 def test_the_commands_of_all_arms_are_commands_of_dana(evidence):
     from dana.cli.main import build_parser
+    from dana.core.config import read_yaml
     from dana.stages.settings import load_settings
 
     plan = evidence["plan"]
     assert plan.SELECTION.keys() == plan.WEIGHTS.keys()
+    recipe = read_yaml(FOLDER.parents[1] / "recipes" / "papers" / "dana" / "table1.yaml")
+    assert list(plan.PAPER_DETECTORS) == recipe["ranking"]["detectors"]
     parser = build_parser()
     for arm, arguments in plan.SELECTION.items():
         score = parser.parse_args(["score", "--task", "T", "--pool", "P", *arguments])

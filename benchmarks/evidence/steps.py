@@ -357,11 +357,11 @@ def forgetting_rows(
     base = Adaptation(adaptation.task, BASE, NONE, 0, adaptation.model, 0)
     # A folder of its own for each measurement: two adaptations may be measured at a time.
     out = work / "retrieval" / adaptation.task / adaptation.name
-    of_base = resolve_model(base_of(work, base.model))
-    found[adaptation.task] = [
-        *named([retrieval_row(work, model, out / "adapted")], adaptation, adaptation.task),
-        *named([retrieval_row(work, of_base, out / "base")], base, adaptation.task),
-    ]
+    rows = named([retrieval_row(work, model, out / "adapted")], adaptation, adaptation.task)
+    if adaptation.index == 0:  # one row of the base stands for all adaptations
+        of_base = resolve_model(base_of(work, base.model))
+        rows += named([retrieval_row(work, of_base, out / "base")], base, adaptation.task)
+    found[adaptation.task] = rows
     return found
 
 

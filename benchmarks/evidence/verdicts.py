@@ -46,6 +46,7 @@ from dana.core.text_table import tabulate
 from dana.finetuning.pilot import NONE
 
 RETRIEVAL = "mrr_10"
+FINDS = "finds documents of the pool, MRR@10"  # a column
 LEAST_PAIRS = 6  # of a correlation
 QUESTIONS = ((CHOSEN, RANDOM), (CHOSEN, BASE), (CHOSEN, DSIR))
 
@@ -388,14 +389,9 @@ def forgetting_table(results: Results) -> list[dict[str, str]]:
         measured = {}
         for other in FORGETTING:
             for size in SIZES:
-                base = scores_of(results, other, BASE, size)
-                arm = f"{CHOSEN} for {task.name}"
-                scores = scores_of(results, other, arm, size, objective=objective)
-                gain = ""
-                if base is not None and scores is not None:
-                    gain = f"{scores.accuracy - base.accuracy:+.3f}"
-                measured[f"{other}, {size}"] = gain
-        measured["finds documents of the pool, MRR@10"] = retrieval_text(results, task.name)
+                gain = gain_of(results, other, objective, size, f"{CHOSEN} for {task.name}")
+                measured[f"{other}, {size}"] = "" if gain is None else f"{gain:+.3f}"
+        measured[FINDS] = retrieval_text(results, task.name)
         if any(measured.values()):
             rows.append({**row, **measured})
     return rows
@@ -433,7 +429,7 @@ def average_table(results: Results) -> list[dict[str, str]]:
                     kept = scores.right[: 1 if arm == BASE else VARIATIONS]
                     row[f"{size} labels"] = f"{kept.mean():.3f}"
             found = retrieval_of(results, task.name, arm)
-            row["finds documents of the pool, MRR@10"] = "" if found is None else f"{found:.3f}"
+            row[FINDS] = "" if found is None else f"{found:.3f}"
             rows.append(row)
     return rows
 
@@ -480,10 +476,12 @@ def prediction_table(results: Results) -> list[dict[str, str]]:
     return rows
 
 
-def gain_of(results: Results, task: str, objective: str, size: int) -> float | None:
-    """Return what an objective on chosen text gains in accuracy over the base; None if it was not trained."""
+def gain_of(
+    results: Results, task: str, objective: str | None, size: int, arm: str = CHOSEN
+) -> float | None:
+    """Return what an objective on the text of an arm gains in accuracy over the base; None if it was not trained."""
     base = scores_of(results, task, BASE, size)
-    scores = scores_of(results, task, CHOSEN, size, objective=objective)
+    scores = scores_of(results, task, arm, size, objective=objective)
     if base is None or scores is None:
         return None
     return scores.accuracy - base.accuracy

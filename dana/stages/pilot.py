@@ -105,7 +105,6 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
     refuse_kind(task)
     mix = settings.mix or {"selected" if weights else "pool": 1.0}
     inputs = TrainingData(pool, weights, target_heldout, pool_heldout, mix, language=language)
-    text_for_head = TrainingData(pool, None, target_heldout, pool_heldout)
     on_rank_0(inputs.hold_out)
     width = config.get_text_config().hidden_size
     trainings = {name: candidate_settings(settings, name).for_width(width) for name in CANDIDATES}
@@ -129,7 +128,7 @@ def pilot_stage(  # noqa: PLR0913, a step of a recipe names its inputs one by on
         new_heads: list[str] = []
         for name, training in trainings.items():
             try:
-                start = head_stage(model, text_for_head, training, Path(f"{out}{HEAD}"))
+                start = head_stage(model, inputs, training, Path(f"{out}{HEAD}"))
                 artifact = adapt_stage(
                     start,
                     pool,

@@ -170,6 +170,12 @@ class TrainingData:
         """Folder of the task's texts without labels, beside the pool."""
         return unlabelled_folder(self.pool)
 
+    def of_whole_pool(self) -> "TrainingData":
+        """Return the inputs of a training on all of the pool, in which everything counts alike."""
+        return TrainingData(
+            self.pool, None, self.target_heldout, self.pool_heldout, language=self.language
+        )
+
     def hold_out(self) -> None:
         """Hold out documents of the pool into the folder `pool_heldout`, if that is missing.
 
@@ -820,11 +826,7 @@ def _load_to_adapt(
     start = model
     notes: dict[str, Any] = {}
     if head is not None and settings.adapter is None:
-        # A head that is trained on the selected text alone knows too little of other text.
-        whole_pool = TrainingData(
-            data.pool, None, data.target_heldout, data.pool_heldout, language=data.language
-        )
-        start = head_stage(model, whole_pool, settings, head)
+        start = head_stage(model, data, settings, head)
         if start != model:  # what it lacks may be another head, which has no warm-up
             notes[NEW_HEAD] = read_manifest(head)[NEW_HEAD]
     objective = settings.make_objective()
@@ -970,12 +972,14 @@ def _new_model(size: str, settings: PretrainSettings, data: TrainingData) -> Lan
 def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Path) -> str:
     """Return a model with a language-model head: the model itself, or a copy with a new head.
 
-    The new head is warmed up on unweighted pool text. The state of the warm-up is kept in
+    The new head is warmed up on the whole pool, whatever has a weight: one that is trained on selected
+    text alone knows too little of other text. The state of the warm-up is kept in
     ``OUT-warmup`` until the copy is committed. Under several processes every one must call this.
 
     Args:
         model: Folder with safetensors, or Hub name.
-        data: Pool to warm up on, and held-out documents, which must be there.
+        data: Its pool is warmed up on; its held-out documents must be there. Weights and mixture are
+            not read.
         settings: Settings of the arms. ``head_warmup``, the seed, ``max_tokens`` and the objective
             decide the head; the others say how it is computed and measured.
         out: Folder for the copy.
@@ -1000,6 +1004,7 @@ def head_stage(model: str, data: TrainingData, settings: AdaptSettings, out: Pat
         name: getattr(settings, name) for name in ("head_warmup", "seed", "max_tokens")
     }
     head_settings |= objective.decisive()
+    data = data.of_whole_pool()
     depends_on = {"model": model_identity(model), **data.identity(), "settings": head_settings}
     file = WarmupFile(warmup_file(out), depends_on)
 
