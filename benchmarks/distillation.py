@@ -3,7 +3,8 @@
     python benchmarks distillation WORK [--arm chosen] [--students static distill objective] [--minutes 140]
     python benchmarks distillation WORK --speed
 
-WORK is the folder of `benchmarks evidence`: its tasks, its text and the adapted models, which are the teachers.
+WORK is the folder of `benchmarks evidence`: its tasks, its text and the first adapted model of each task, which
+is the teacher. Text and teachers are made where they are missing.
 The students are a static model (`dana distill TEACHER static`), dana-mini by the objective `distill`, and, without
 a teacher, dana-mini by the objective that made the teacher, with equally many steps. Rows are appended to
 docs/results/distillation.jsonl; those that are there are not made again.
@@ -23,9 +24,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent / "evidence"))
 
-from few_labels import ADAPTED
-from plan import CHOSEN, DSIR, RANDOM, SIZES, SMALL
-from steps import encoder_of, probe, run_folder
+from plan import CHOSEN, DSIR, RANDOM, SIZES, SMALL, Adaptation
+from rows import Results, choices_of
+from steps import adapt, encoder_of, probe, select
 from texts import read_rows
 
 from dana.core.text_table import tabulate
@@ -82,14 +83,14 @@ def models(arm: str, students: Sequence[str], steps: int) -> Iterator[Model]:
             yield Model(task, STATIC_OF_BASE, arm)
 
 
-def teacher_of(work: Path, task: str, arm: str) -> Path:
-    """Return the folder of the adapted MiniLM of a task."""
-    return work / "models" / task / ADAPTED[task].replace(CHOSEN, arm)
-
-
 def objective_of(task: str) -> str:
-    """Return the objective by which a teacher was adapted."""
-    return ADAPTED[task].split("-")[1]
+    """Return the objective by which a teacher was adapted: the one that the task's pilot chose."""
+    return choices_of(Results())[task]
+
+
+def teacher_of(work: Path, task: str, arm: str) -> Path:
+    """Return the folder of the adapted MiniLM of a task, which is made if it is missing."""
+    return adapt(work, Adaptation(task, arm, objective_of(task), 0))
 
 
 def make(work: Path, model: Model) -> str:
@@ -98,24 +99,25 @@ def make(work: Path, model: Model) -> str:
         return resolve_model(SMALL)
     if model.objective == LARGE_BASE:
         return resolve_model(LARGE_BASE)
-    teacher = teacher_of(work, model.task, model.arm)
     if model.objective == TEACHER:
-        return str(teacher)
+        return str(teacher_of(work, model.task, model.arm))
     words = [model.objective, model.text, str(model.steps), model.arm]
     folder = work / "distilled" / model.task / "-".join(words).replace(" ", "-")
     if folder.is_dir():
         return str(folder)
     task = "" if model.text == RANDOM else model.task
-    text = run_folder(work, task, model.text)
+    text = select(work, task, model.text)
     command: list[Any] = [sys.executable, "-m", "dana"]
     if model.objective in (STATIC, STATIC_OF_BASE):
         if model.objective == STATIC_OF_BASE:
             teacher = Path(resolve_model(LARGE_BASE))
+        else:
+            teacher = teacher_of(work, model.task, model.arm)
         command += ["distill", teacher, STATIC, "--on", text, "--out", folder]
     else:
         objective = model.objective
         if objective == DISTILLED:
-            objective = f"{DISTILLED}:teacher={teacher}"
+            objective = f"{DISTILLED}:teacher={teacher_of(work, model.task, model.arm)}"
         command += ["adapt", text, "--model", SMALL, "--objective", objective]
         command += ["--steps", model.steps, "--out", folder]
         command += ["--set", "adapt.max_tokens=128", "adapt.batch_size=64"]

@@ -3,11 +3,11 @@
     python benchmarks few_labels WORK [--setfit PYTHON] [--adapted] [--minutes 140]
     python benchmarks few_labels WORK --tables [--write]
 
-WORK is the folder of `benchmarks evidence`: its tasks, and its adapted models for --adapted. Rows are
-appended to docs/results/few-labels.jsonl, a line a classifier, task, size, draw and base; those that are
-there are not made again. --write writes their tables into docs/results/few-labels.md. PYTHON is an
-interpreter with setfit 1.x in an environment of its own, which trains from the same folder on the same
-texts.
+WORK is the folder of `benchmarks evidence`: its tasks, and its first adapted model of each task for
+--adapted, which is made where it is missing. Rows are appended to docs/results/few-labels.jsonl, a line a
+classifier, task, size, draw and base; those that are there are not made again. --write writes their tables
+into docs/results/few-labels.md. PYTHON is an interpreter with setfit 1.x in an environment of its own,
+which trains from the same folder on the same texts.
 """
 
 import argparse
@@ -27,6 +27,13 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.linear_model import LogisticRegression
+
+sys.path.insert(0, str(Path(__file__).parent / "evidence"))
+
+from pages import between_marks, markdown
+from plan import CHOSEN, Adaptation
+from rows import Results, choices_of
+from steps import adapt
 
 from dana.core.artifacts import write_text
 from dana.core.rng import generator
@@ -56,12 +63,6 @@ SHOWN = (
     ("seconds", "Seconds to train and to label the test texts, one core:", 0),
 )
 ADAPTED_TITLE = "Macro-F1 from MiniLM and from the MiniLM that was adapted on chosen text:"
-ADAPTED = {  # of the first adaptation on chosen text, where a pilot chose one
-    "rct_sample": "minilm-position-50-chosen-0",
-    "csabstruct": "minilm-position-50-chosen-0",
-    "agnews": "minilm-crops-50-chosen-0",
-    "acl_arc": "minilm-position-50-chosen-0",
-}
 SETFIT = """
 import json, sys
 from datasets import Dataset
@@ -193,6 +194,19 @@ def draw(examples: list[Example], size: int, seed: int) -> list[Example]:
     return [examples[row] for row in random.permutation(rows)]
 
 
+def bases_of(work: Path, task: str, has_adapted: bool) -> dict[str, str]:
+    """Return the folder of each base of a task, by the name that its rows have.
+
+    The adapted one is the first that read chosen text, by the objective that the task's pilot chose. It is
+    made if it is missing. Where the pilot kept the base there is none.
+    """
+    bases = {BASE: resolve_model(BASE)}
+    objective = choices_of(Results()).get(task)
+    if has_adapted and objective is not None:
+        bases[ADAPTED_BASE] = str(adapt(work, Adaptation(task, CHOSEN, objective, 0)))
+    return bases
+
+
 def measure(name: str, case: Case) -> dict[str, float]:
     """Return the scores of a classifier, and the seconds that it took to train and predict."""
     start = time.monotonic()
@@ -229,9 +243,7 @@ def run(args: argparse.Namespace) -> None:
                 labels = list(load_card(str(folder / "card.yaml")).labels)
                 train = draw(read_examples(folder / "train.jsonl", labels), size, number)
                 test = read_examples(folder / "test.jsonl", labels)[:TEST_TEXTS]
-                bases = {BASE: resolve_model(BASE)}
-                if args.adapted and task in ADAPTED:
-                    bases[ADAPTED_BASE] = str(args.work / "models" / task / ADAPTED[task])
+                bases = bases_of(args.work, task, args.adapted)
                 for base, model in bases.items():
                     case = Case(args.work, task, train, test, number, model, args.setfit)
                     for name in names:
@@ -326,9 +338,6 @@ def adapted_table() -> list[dict[str, str]]:
 
 def write_page() -> None:
     """Write the tables into the page, between its marks."""
-    sys.path.insert(0, str(Path(__file__).parent / "evidence"))
-    from pages import between_marks, markdown
-
     parts = [f"{title}\n\n{markdown(table(name, digits))}" for name, title, digits in SHOWN]
     rows = adapted_table()
     if rows:

@@ -187,7 +187,7 @@ def test_the_pages_say_what_the_committed_rows_say(evidence):
     for name, text in (
         ("README.md", pages.summary(results)),
         ("docs/results/adaptation.md", pages.all_tables(results)),
-        ("docs/results/few-labels.md", pages.markdown(evidence["verdicts"].own_table(results))),
+        ("docs/results/few-labels.md", pages.own_tables(results)),
     ):
         page = (pages.ROOT / name).read_text(encoding="utf-8")
         assert page == pages.between_marks(page, text), (
@@ -293,6 +293,44 @@ def test_averages_stand_between_the_adapted_model_and_the_base(evidence, results
     assert [row["100 labels"] for row in rows] == ["0.710", "0.600", "0.600", "0.500"]
     searched = [row["finds documents of the pool, MRR@10"] for row in rows]
     assert searched == ["", "0.500", "", ""]
+
+
+def test_few_own_documents_stand_beside_all_of_them(evidence, results):
+    right = {"own-50": 60, "own-200": 65, "own": 70}
+    for arm, count in right.items():
+        rows = [probe_row([number < count for number in range(100)], arm, index) for index in (0, 1)]
+        results.add("rct_sample", rows)
+    table = evidence["verdicts"].own_parts_table(results)
+    assert table == [
+        {
+            "task": "rct_sample",
+            "labels": "100",
+            "base": "0.500",
+            "50 documents": "0.600 (+0.100)",
+            "200 documents": "0.650 (+0.150)",
+            "all": "0.700 (+0.200)",
+            "adaptations": "2",
+        }
+    ]
+    assert "**Few of them**" in evidence["pages"].own_tables(results)
+
+
+def test_few_own_documents_are_among_many(evidence, monkeypatch, tmp_path):
+    steps = evidence["steps"]
+    documents = [f"document {number}" for number in range(300)]
+    monkeypatch.setattr(steps, "own_documents", lambda task: list(documents))
+    few, many = (
+        [row["text"] for row in steps.read_rows(steps.own_pool(tmp_path, "rct_sample", arm))]
+        for arm in ("own-50", "own-200")
+    )
+    assert (len(few), len(many)) == (50, 200)
+    assert set(few) < set(many) < set(documents)
+
+
+def test_few_own_documents_are_asked_where_ids_tell_documents(evidence, experiment):
+    planned = experiment.planned_of(evidence["rows"].Results(), ["own_parts"])
+    assert {one.task for one in planned} == {"rct_sample", "csabstruct"}
+    assert len(planned) == 8
 
 
 def test_the_commands_of_all_arms_are_commands_of_dana(evidence):

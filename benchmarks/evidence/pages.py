@@ -15,6 +15,7 @@ from verdicts import (
     forgetting_table,
     in_words,
     masked_table,
+    own_parts_table,
     own_table,
     pooled,
     prediction_table,
@@ -96,6 +97,15 @@ def all_tables(results: Results) -> str:
     return "\n\n".join(tables)
 
 
+def own_tables(results: Results) -> str:
+    """Return what adapting on a task's own texts gains, and what on few of them, where that is measured."""
+    parts = [markdown(own_table(results))]
+    few = own_parts_table(results)
+    if few:
+        parts.append(f"**Few of them**\n\n{markdown(few)}")
+    return "\n\n".join(parts)
+
+
 def between_marks(page: str, text: str, begin: str = BEGIN) -> str:
     """Replace what stands between the marks of a page; `begin` is the first one.
 
@@ -111,7 +121,7 @@ def write_pages(results: Results) -> None:
     for name, text in (
         ("README.md", summary(results)),
         ("docs/results/adaptation.md", all_tables(results)),
-        ("docs/results/few-labels.md", markdown(own_table(results))),
+        ("docs/results/few-labels.md", own_tables(results)),
     ):
         path = ROOT / name
         write_text(path, between_marks(path.read_text(encoding="utf-8"), text))

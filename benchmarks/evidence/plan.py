@@ -38,6 +38,7 @@ DSIR = "dsir"
 SHUFFLED = "shuffled"  # chosen text in which the answer to the objective's question is destroyed
 OWN = "own"  # all training texts of the task, without their labels, as documents where ids tell
 OWN_AND_CHOSEN = "own-and-chosen"
+OWN_PARTS = {"own-50": 50, "own-200": 200}  # so many documents of the task's own texts
 PAPER_SEGMENTS = "paper-segments"  # the paper's own path: detectors, ranked by its protocol
 PAPER_SIGMOID = "paper-sigmoid"
 # Averages of the weights of the base and of the model that chosen text adapted, by the share of the base.
@@ -67,10 +68,12 @@ BY_DETECTOR = [
     *("--set", "ranking.protocol=paper", "ranking.prevalence=0.5"),
     f"ranking.detectors={json.dumps(PAPER_DETECTORS)}",
 ]
+SELECTION |= dict.fromkeys(OWN_PARTS, SELECTION[OWN])
 SELECTION |= dict.fromkeys((PAPER_SEGMENTS, PAPER_SIGMOID), BY_DETECTOR)
 DOCUMENT_BUDGET = ["--budget", f"{DOCUMENTS} documents"]
 WEIGHTS = dict.fromkeys(SELECTION, DOCUMENT_BUDGET) | {PAPER_SIGMOID: ["--policy", "sigmoid"]}
-WEIGHTS |= {arm: ["--budget", "1000000 documents"] for arm in (OWN, OWN_AND_CHOSEN)}  # all
+EVERY_DOCUMENT = ["--budget", "1000000 documents"]
+WEIGHTS |= dict.fromkeys((OWN, OWN_AND_CHOSEN, *OWN_PARTS), EVERY_DOCUMENT)
 
 # Fine-tuning of the whole model at 500 labels: the second question.
 TUNED_TASKS = ("rct_sample", "csabstruct", "agnews")
@@ -196,6 +199,14 @@ def own_texts(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]
             yield Adaptation(task.name, OWN, choice, index), [task.name]
             yield Adaptation(task.name, OWN_AND_CHOSEN, choice, index), [task.name]
         yield Adaptation("", RANDOM, OWN_OBJECTIVE, index), masked_tasks
+
+
+def own_parts(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:
+    """Yield adaptations on few of a task's own documents, where ids tell which sentences belong to one."""
+    for index in range(VARIATIONS):
+        for task, arm in product(TASKS, OWN_PARTS):
+            if task.name in choices and task.group is not None:
+                yield Adaptation(task.name, arm, choices[task.name], index), [task.name]
 
 
 def masked(choices: dict[str, str]) -> Iterator[tuple[Adaptation, list[str]]]:

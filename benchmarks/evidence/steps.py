@@ -24,6 +24,7 @@ from plan import (
     MODEL,
     OWN,
     OWN_AND_CHOSEN,
+    OWN_PARTS,
     PRECISION,
     RANDOM,
     SECOND_PILOT,
@@ -112,7 +113,7 @@ def select(work: Path, task: str, arm: str, index: int = 0, objective: str = "")
     pool = work / "pool.jsonl"
     if arm == SHUFFLED:
         pool = shuffle(work, task, objective)
-    elif arm in (OWN, OWN_AND_CHOSEN):
+    elif arm in (OWN, OWN_AND_CHOSEN, *OWN_PARTS):
         pool = own_pool(work, task, arm)
     dana(
         log,
@@ -131,13 +132,19 @@ def chosen_texts(work: Path, task: str) -> list[str]:
 
 
 def own_pool(work: Path, task: str, arm: str) -> Path:
-    """Write a pool of the task's own texts, with the chosen ones where the arm has them; return its file."""
+    """Write a pool of the task's own texts, or of those that the arm has; return its file.
+
+    Of few documents each is among the many of a larger arm.
+    """
     out = work / "own" / f"{task}-{arm}.jsonl"
     if out.is_file():
         return out
     texts = own_documents(next(one for one in TASKS if one.name == task))
     if arm == OWN_AND_CHOSEN:
         texts += chosen_texts(work, task)
+    elif arm in OWN_PARTS:
+        random.Random(0).shuffle(texts)
+        texts = texts[: OWN_PARTS[arm]]
     write_rows(out, [{"id": str(number), "text": text} for number, text in enumerate(texts)])
     return out
 

@@ -23,6 +23,7 @@ from plan import (
     OWN,
     OWN_AND_CHOSEN,
     OWN_OBJECTIVE,
+    OWN_PARTS,
     PAPER_SEGMENTS,
     PAPER_SIGMOID,
     PILOT,
@@ -318,6 +319,28 @@ def own_table(results: Results) -> list[dict[str, str]]:
     return rows
 
 
+def own_parts_table(results: Results) -> list[dict[str, str]]:
+    """Return what adapting on few of a task's own documents gains, beside all of them."""
+    rows = []
+    for task in TASKS:
+        choice = choice_of(results, task.name)
+        for size in SIZES:
+            base = scores_of(results, task.name, BASE, size)
+            if base is None or scores_of(results, task.name, next(iter(OWN_PARTS)), size) is None:
+                continue
+            row = {"task": task.name, "labels": str(size), "base": f"{base.accuracy:.3f}"}
+            for arm in (*OWN_PARTS, OWN):
+                scores = scores_of(results, task.name, arm, size, objective=choice)
+                if scores is None:
+                    continue
+                kept = scores.right[:VARIATIONS]
+                column = "all" if arm == OWN else f"{OWN_PARTS[arm]} documents"
+                row[column] = f"{kept.mean():.3f} ({kept.mean() - base.accuracy:+.3f})"
+                row["adaptations"] = str(len(kept))
+            rows.append(row)
+    return rows
+
+
 def masked_table(results: Results) -> list[dict[str, str]]:
     """Return what masked tokens on chosen text gain where the pilot chose none.
 
@@ -531,6 +554,7 @@ def print_tables(results: Results) -> None:
         f"the whole model fine-tuned, {TARGET_TEXTS} labels": tuned_table(results),
         "the control: chosen text with its sentences shuffled": control_table(results),
         "the task's own texts": own_table(results),
+        "few of the task's own documents": own_parts_table(results),
         "masked tokens where the first pilot chose none": masked_table(results),
         f"variants, {' and '.join(map(str, SIZES))} labels": variant_table(results),
         "what the pilot predicted": prediction_table(results),
