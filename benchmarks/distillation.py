@@ -1,10 +1,11 @@
 """Distil an adapted MiniLM into smaller models: how much of the teacher's probe is left, by chosen and by random text?
 
-    python benchmarks distillation WORK [--arm chosen] [--students static distill objective] [--minutes 140]
-    python benchmarks distillation WORK --speed
+    DANA_DATA=... python benchmarks distillation WORK [--arm chosen] [--students static distill objective]
+    DANA_DATA=... python benchmarks distillation WORK --speed
+    python benchmarks distillation WORK --tables
 
 WORK is the folder of `benchmarks evidence`: its tasks, its text and the first adapted model of each task, which
-is the teacher. Text and teachers are made where they are missing.
+is the teacher. Texts and teachers are made where they are missing.
 The students are a static model (`dana distill TEACHER static`), dana-mini by the objective `distill`, and, without
 a teacher, dana-mini by the objective that made the teacher, with equally many steps. Rows are appended to
 docs/results/distillation.jsonl; those that are there are not made again.
@@ -24,10 +25,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent / "evidence"))
 
-from plan import CHOSEN, DSIR, RANDOM, SIZES, SMALL, Adaptation
+from plan import CHOSEN, DSIR, RANDOM, SIZES, SMALL
 from rows import Results, choices_of
-from steps import adapt, encoder_of, probe, select
-from texts import read_rows
+from steps import encoder_of, first_adapted, probe, select
+from texts import prepare, read_rows
 
 from dana.core.text_table import tabulate
 from dana.models.folder import resolve_model
@@ -88,11 +89,6 @@ def objective_of(task: str) -> str:
     return choices_of(Results())[task]
 
 
-def teacher_of(work: Path, task: str, arm: str) -> Path:
-    """Return the folder of the adapted MiniLM of a task, which is made if it is missing."""
-    return adapt(work, Adaptation(task, arm, objective_of(task), 0))
-
-
 def make(work: Path, model: Model) -> str:
     """Make a model, if it is not there; return its folder or name."""
     if model.objective == BASE:
@@ -100,7 +96,7 @@ def make(work: Path, model: Model) -> str:
     if model.objective == LARGE_BASE:
         return resolve_model(LARGE_BASE)
     if model.objective == TEACHER:
-        return str(teacher_of(work, model.task, model.arm))
+        return str(first_adapted(work, model.task, model.arm))
     words = [model.objective, model.text, str(model.steps), model.arm]
     folder = work / "distilled" / model.task / "-".join(words).replace(" ", "-")
     if folder.is_dir():
@@ -108,16 +104,15 @@ def make(work: Path, model: Model) -> str:
     task = "" if model.text == RANDOM else model.task
     text = select(work, task, model.text)
     command: list[Any] = [sys.executable, "-m", "dana"]
-    if model.objective in (STATIC, STATIC_OF_BASE):
-        if model.objective == STATIC_OF_BASE:
-            teacher = Path(resolve_model(LARGE_BASE))
-        else:
-            teacher = teacher_of(work, model.task, model.arm)
+    if model.objective == STATIC:
+        teacher = first_adapted(work, model.task, model.arm)
         command += ["distill", teacher, STATIC, "--on", text, "--out", folder]
+    elif model.objective == STATIC_OF_BASE:
+        command += ["distill", resolve_model(LARGE_BASE), STATIC, "--on", text, "--out", folder]
     else:
         objective = model.objective
         if objective == DISTILLED:
-            objective = f"{DISTILLED}:teacher={teacher_of(work, model.task, model.arm)}"
+            objective = f"{DISTILLED}:teacher={first_adapted(work, model.task, model.arm)}"
         command += ["adapt", text, "--model", SMALL, "--objective", objective]
         command += ["--steps", model.steps, "--out", folder]
         command += ["--set", "adapt.max_tokens=128", "adapt.batch_size=64"]
@@ -220,6 +215,8 @@ def main() -> None:
         "--speed", action="store_true", help="measure texts a second, one core, and end"
     )
     args = parser.parse_args()
+    if not args.tables:
+        prepare(args.work)
     if args.speed:
         print(tabulate(speeds(args.work, args.arm)))
         return

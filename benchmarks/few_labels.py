@@ -1,10 +1,10 @@
 """Few labels: which classifier is best with 8, 32 or 64 texts a class, and what does it cost?
 
-    python benchmarks few_labels WORK [--setfit PYTHON] [--adapted] [--minutes 140]
+    DANA_DATA=... python benchmarks few_labels WORK [--setfit PYTHON] [--adapted] [--minutes 140]
     python benchmarks few_labels WORK --tables [--write]
 
 WORK is the folder of `benchmarks evidence`: its tasks, and its first adapted model of each task for
---adapted, which is made where it is missing. Rows are appended to docs/results/few-labels.jsonl, a line a
+--adapted. They are made where they are missing. Rows are appended to docs/results/few-labels.jsonl, a line a
 classifier, task, size, draw and base; those that are there are not made again. --write writes their tables
 into docs/results/few-labels.md. PYTHON is an interpreter with setfit 1.x in an environment of its own,
 which trains from the same folder on the same texts.
@@ -31,9 +31,8 @@ from sklearn.linear_model import LogisticRegression
 sys.path.insert(0, str(Path(__file__).parent / "evidence"))
 
 from pages import between_marks, markdown
-from plan import CHOSEN, Adaptation
-from rows import Results, choices_of
-from steps import adapt
+from steps import first_adapted
+from texts import prepare
 
 from dana.core.artifacts import write_text
 from dana.core.rng import generator
@@ -197,13 +196,12 @@ def draw(examples: list[Example], size: int, seed: int) -> list[Example]:
 def bases_of(work: Path, task: str, has_adapted: bool) -> dict[str, str]:
     """Return the folder of each base of a task, by the name that its rows have.
 
-    The adapted one is the first that read chosen text, by the objective that the task's pilot chose. It is
-    made if it is missing. Where the pilot kept the base there is none.
+    The adapted one is missing where the pilot kept the base.
     """
     bases = {BASE: resolve_model(BASE)}
-    objective = choices_of(Results()).get(task)
-    if has_adapted and objective is not None:
-        bases[ADAPTED_BASE] = str(adapt(work, Adaptation(task, CHOSEN, objective, 0)))
+    adapted = first_adapted(work, task) if has_adapted else None
+    if adapted is not None:
+        bases[ADAPTED_BASE] = str(adapted)
     return bases
 
 
@@ -233,6 +231,7 @@ def read_results() -> list[dict[str, Any]]:
 
 def run(args: argparse.Namespace) -> None:
     """Make what is missing."""
+    prepare(args.work)
     known = {tuple(row[key] for key in KEYS) for row in read_results()}
     deadline = time.monotonic() + 60 * args.minutes
     names = [name for name in args.classifiers if name != "setfit" or args.setfit]

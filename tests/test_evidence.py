@@ -298,7 +298,9 @@ def test_averages_stand_between_the_adapted_model_and_the_base(evidence, results
 def test_few_own_documents_stand_beside_all_of_them(evidence, results):
     right = {"own-50": 60, "own-200": 65, "own": 70}
     for arm, count in right.items():
-        rows = [probe_row([number < count for number in range(100)], arm, index) for index in (0, 1)]
+        rows = [
+            probe_row([number < count for number in range(100)], arm, index) for index in (0, 1)
+        ]
         results.add("rct_sample", rows)
     table = evidence["verdicts"].own_parts_table(results)
     assert table == [

@@ -65,7 +65,7 @@ from steps import (
     select,
     tuned_rows,
 )
-from texts import prepare_pool, prepare_task
+from texts import prepare
 from torch import cuda
 
 from dana.core.artifacts import read_json
@@ -106,14 +106,6 @@ QUESTIONS = {
 Rows = dict[str, list[dict[str, Any]]]
 # Its name, and a function that returns the rows of some tasks.
 Step = tuple[str, Callable[[], Rows | None]]
-
-
-def prepare(work: Path) -> None:
-    """Write the texts of all tasks and the pool, if they are missing."""
-    folders = [work / "tasks" / task.name for task in TASKS]
-    for task, folder in zip(TASKS, folders, strict=True):
-        prepare_task(task, folder)
-    prepare_pool(folders, work / "pool.jsonl")
 
 
 def setting_here(work: Path) -> dict[str, str]:

@@ -38,7 +38,7 @@ from plan import (
     WEIGHTS,
     Adaptation,
 )
-from rows import encode_counts
+from rows import Results, choices_of, encode_counts
 from texts import own_documents, read_rows, write_rows
 
 from dana.core.artifacts import read_json
@@ -228,6 +228,17 @@ def adapt(work: Path, adaptation: Adaptation) -> Path:
         *("--steps", adaptation.steps, "--out", folder, "--set", *settings),
     )
     return folder
+
+
+def first_adapted(work: Path, task: str, arm: str = CHOSEN) -> Path | None:
+    """Return the first model that an arm's text adapted, by the objective that the task's pilot chose.
+
+    It is made if it is missing. None if the pilot kept the base.
+    """
+    objective = choices_of(Results()).get(task)
+    if objective is None:
+        return None
+    return adapt(work, Adaptation(task, arm, objective, 0))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import yaml
-from plan import SOURCES, TARGET_TEXTS, TEST_TEXTS, TRAIN_TEXTS, Task
+from plan import SOURCES, TARGET_TEXTS, TASKS, TEST_TEXTS, TRAIN_TEXTS, Task
 
 from dana.core.artifacts import write_text
 from dana.corpus.overlap import OverlapIndex
@@ -110,6 +110,14 @@ def own_documents(task: Task) -> list[str]:
 def place_of(name: str) -> int:
     """Return the last number of an id: the place of a sentence in its document."""
     return int(re.findall(r"\d+", name)[-1])
+
+
+def prepare(work: Path) -> None:
+    """Write the texts of all tasks and the pool, if they are missing."""
+    folders = [work / "tasks" / task.name for task in TASKS]
+    for task, folder in zip(TASKS, folders, strict=True):
+        prepare_task(task, folder)
+    prepare_pool(folders, work / "pool.jsonl")
 
 
 def prepare_task(task: Task, folder: Path) -> None:
