@@ -71,9 +71,9 @@ class Model:
     arm: str = ""
 
 
-def models(arm: str, students: Sequence[str], steps: int) -> Iterator[Model]:
-    """Yield the models of all tasks: bases, teacher, and the students on selected and on random text."""
-    for task in TASKS:
+def models(tasks: Sequence[str], arm: str, students: Sequence[str], steps: int) -> Iterator[Model]:
+    """Yield the models of some tasks: bases, teacher, and the students on selected and on random text."""
+    for task in tasks:
         yield Model(task, BASE)
         yield Model(task, LARGE_BASE)
         yield Model(task, TEACHER, arm, arm=arm)
@@ -224,6 +224,7 @@ def main() -> None:
     parser.add_argument(
         "--arm", choices=[CHOSEN, DSIR], default=CHOSEN, help="text of the teachers"
     )
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--students", nargs="+", choices=STUDENTS, default=list(STUDENTS))
     parser.add_argument("--steps", type=int, default=150, help="of every trained student")
     parser.add_argument("--minutes", type=float, default=140, help="after which nothing begins")
@@ -240,7 +241,8 @@ def main() -> None:
         print(tabulate(speeds(args.work, args.arm)))
         return
     if not args.tables:
-        run(args.work, list(models(args.arm, args.students, args.steps)), args.minutes)
+        wanted = models(args.tasks, args.arm, args.students, args.steps)
+        run(args.work, list(wanted), args.minutes)
     print(tabulate(table()))
 
 
