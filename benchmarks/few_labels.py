@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -61,6 +61,7 @@ SHOWN = (
     ("macro_f1", "Macro-F1:", 3),
     ("seconds", "Seconds to train and to label the test texts, one core:", 0),
 )
+PAIRS_TITLE = "Setfit with `num_iterations=20` in place of 5, eight texts a class:"
 ADAPTED_TITLE = "Macro-F1 from MiniLM and from the MiniLM that was adapted on chosen text:"
 SETFIT = """
 import json, sys
@@ -68,7 +69,7 @@ from datasets import Dataset
 from setfit import SetFitModel, Trainer, TrainingArguments
 given = json.load(open(sys.argv[1]))
 model = SetFitModel.from_pretrained(given["model"], labels=given["labels"])
-arguments = TrainingArguments(batch_size=16, num_epochs=1, num_iterations=5, seed=given["seed"],
+arguments = TrainingArguments(batch_size=16, num_epochs=1, num_iterations=given["pairs"], seed=given["seed"],
                               report_to="none", save_strategy="no", output_dir=sys.argv[3])
 data = Dataset.from_dict({"text": given["train"], "label": given["classes"]})
 Trainer(model=model, args=arguments, train_dataset=data).train()
@@ -145,8 +146,13 @@ def by_training(case: Case, method: str) -> np.ndarray:
     return result.outputs.argmax(1)
 
 
-def by_setfit(case: Case) -> np.ndarray:
-    """Predict by setfit, in the environment of its own."""
+def by_setfit(case: Case, pairs: int) -> np.ndarray:
+    """Predict by setfit, in the environment of its own.
+
+    Args:
+        case: What it gets.
+        pairs: Pairs that it draws for each text with one of the same label, and as many with one of another.
+    """
     with tempfile.TemporaryDirectory() as folder:
         given, found, script = (Path(folder) / name for name in ("given", "found", "run.py"))
         values = {
@@ -156,6 +162,7 @@ def by_setfit(case: Case) -> np.ndarray:
             "classes": case.classes.tolist(),
             "test": [one.text for one in case.test],
             "seed": case.seed,
+            "pairs": pairs,
         }
         given.write_text(json.dumps(values), encoding="utf-8")
         script.write_text(SETFIT, encoding="utf-8")
@@ -172,8 +179,13 @@ CLASSIFIERS: dict[str, Callable[[Case], np.ndarray]] = {
     "vectors": by_vectors,
     "whole": lambda case: by_training(case, "whole"),
     "contrastive": lambda case: by_training(case, "contrastive"),
-    "setfit": by_setfit,
+    "setfit": lambda case: by_setfit(case, 5),
+    "setfit-20": lambda case: by_setfit(case, 20),
 }
+MORE_PAIRS = "setfit-20"  # has a table of its own, of fewer draws; made only if it is asked for
+
+
+DEFAULTS = [name for name in CLASSIFIERS if name != MORE_PAIRS]
 
 
 def read_examples(path: Path, labels: list[str]) -> list[Example]:
@@ -234,7 +246,7 @@ def run(args: argparse.Namespace) -> None:
     prepare(args.work)
     known = {tuple(row[key] for key in KEYS) for row in read_results()}
     deadline = time.monotonic() + 60 * args.minutes
-    names = [name for name in args.classifiers if name != "setfit" or args.setfit]
+    names = [name for name in args.classifiers if args.setfit or not name.startswith("setfit")]
     for size in args.sizes:
         for number in range(args.draws):
             for task in args.tasks:
@@ -279,7 +291,19 @@ def _rows_of(
     rows: list[dict[str, Any]], keys: dict[str, str], measure: str, digits: int
 ) -> list[dict[str, str]]:
     """Return the rows of one size and base; see :func:`table`."""
-    names = [name for name in CLASSIFIERS if any(row["classifier"] == name for row in rows)]
+    found_names = {row["classifier"] for row in rows} - {MORE_PAIRS}
+    names = [name for name in CLASSIFIERS if name in found_names]
+    return _means_of(rows, names, keys, measure, digits)
+
+
+def _means_of(
+    rows: list[dict[str, Any]],
+    names: Sequence[str],
+    keys: dict[str, str],
+    measure: str,
+    digits: int,
+) -> list[dict[str, str]]:
+    """Return the means of some classifiers, over the draws that all of them have."""
     by_case: dict[tuple[str, int], dict[str, float]] = {}
     for row in rows:
         by_case.setdefault((row["task"], row["draw"]), {})[row["classifier"]] = row[measure]
@@ -289,7 +313,7 @@ def _rows_of(
         whole = [
             values
             for (other, _), values in by_case.items()
-            if other == task and len(values) == len(names)
+            if other == task and values.keys() >= set(names)
         ]
         if not whole:
             continue
@@ -300,6 +324,18 @@ def _rows_of(
     if len(means) > 1:
         cells = {name: f"{fmean(mean[name] for mean in means):.{digits}f}" for name in names}
         found.append({**keys, "task": f"mean of {len(means)}", "draws": "", **cells})
+    return found
+
+
+def pairs_table() -> list[dict[str, str]]:
+    """Return the macro-F1 and the seconds of setfit with more pairs, beside what it is compared with."""
+    rows = [row for row in read_results() if (row["size"], row["base"]) == (SIZES[0], BASE)]
+    if not any(row["classifier"] == MORE_PAIRS for row in rows):
+        return []
+    names = ("contrastive", "setfit", MORE_PAIRS)
+    found = []
+    for measure, digits in (("macro_f1", 3), ("seconds", 0)):
+        found += _means_of(rows, names, {"measure": measure}, measure, digits)
     return found
 
 
@@ -335,14 +371,19 @@ def adapted_table() -> list[dict[str, str]]:
     return found
 
 
-def write_page() -> None:
-    """Write the tables into the page, between its marks."""
+def others() -> dict[str, list[dict[str, str]]]:
+    """Return the other tables by their titles, those that have rows."""
+    tables = {ADAPTED_TITLE: adapted_table(), PAIRS_TITLE: pairs_table()}
+    return {title: rows for title, rows in tables.items() if rows}
+
+
+def page_text() -> str:
+    """Return the page with the tables between its marks."""
     parts = [f"{title}\n\n{markdown(table(name, digits))}" for name, title, digits in SHOWN]
-    rows = adapted_table()
-    if rows:
-        parts.append(f"{ADAPTED_TITLE}\n\n{markdown(rows)}")
+    for title, rows in others().items():
+        parts.append(f"{title}\n\n{markdown(rows)}")
     page = PAGE.read_text(encoding="utf-8")
-    write_text(PAGE, between_marks(page, "\n\n".join(parts), BEGIN))
+    return between_marks(page, "\n\n".join(parts), BEGIN)
 
 
 def main() -> None:
@@ -352,7 +393,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, help="texts of a class")
     parser.add_argument("--draws", type=int, default=DRAWS)
-    parser.add_argument("--classifiers", nargs="+", choices=CLASSIFIERS, default=list(CLASSIFIERS))
+    parser.add_argument("--classifiers", nargs="+", choices=CLASSIFIERS, default=DEFAULTS)
     parser.add_argument("--setfit", default="", help="an interpreter that has setfit")
     parser.add_argument("--adapted", action="store_true", help="from adapted models, too")
     parser.add_argument("--minutes", type=float, default=140, help="after which nothing begins")
@@ -365,11 +406,10 @@ def main() -> None:
         rows = table(name, digits)
         if rows:
             print(f"\n{title}\n{tabulate(rows)}")
-    rows = adapted_table()
-    if rows:
-        print(f"\n{ADAPTED_TITLE}\n{tabulate(rows)}")
+    for title, rows in others().items():
+        print(f"\n{title}\n{tabulate(rows)}")
     if args.write:
-        write_page()
+        write_text(PAGE, page_text())
 
 
 if __name__ == "__main__":

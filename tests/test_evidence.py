@@ -12,7 +12,7 @@ import pytest
 FOLDER = Path(__file__).parents[1] / "benchmarks" / "evidence"
 MODULES = (
     *("plan", "rows", "texts", "steps", "eight_bits", "packing"),
-    *("verdicts", "figure", "pages", "figures"),
+    *("verdicts", "figure", "pages", "figures", "few_labels"),
 )
 
 
@@ -193,6 +193,40 @@ def test_the_pages_say_what_the_committed_rows_say(evidence):
         assert page == pages.between_marks(page, text), (
             f"{name}: python benchmarks evidence WORK --tables --write"
         )
+
+
+def test_the_page_of_few_labels_says_what_its_rows_say(evidence):
+    few_labels = evidence["few_labels"]
+    page = few_labels.PAGE.read_text(encoding="utf-8")
+    assert page == few_labels.page_text(), "python benchmarks few_labels WORK --tables --write"
+
+
+def few_labels_row(classifier, draw, score, task="sst2", size=8, base="minilm"):
+    """Return a row of the benchmark of few labels, of ten seconds a point."""
+    keys = {"classifier": classifier, "task": task, "size": size, "draw": draw, "base": base}
+    return {**keys, "macro_f1": score, "accuracy": score, "seconds": 10 * score}
+
+
+def test_a_mean_is_over_the_draws_that_all_classifiers_have(evidence, monkeypatch):
+    few_labels = evidence["few_labels"]
+    rows = [few_labels_row("contrastive", draw, 0.6 + 0.1 * draw) for draw in range(3)]
+    rows += [few_labels_row("setfit", draw, 0.5) for draw in range(2)]
+    rows += [few_labels_row("setfit-20", 1, 0.55)]
+    monkeypatch.setattr(few_labels, "read_results", lambda: rows)
+    [row] = few_labels.table("macro_f1", 2)
+    assert (row["draws"], row["contrastive"], row["setfit"]) == ("2", "0.65", "0.50")
+    scores, seconds = few_labels.pairs_table()
+    assert scores["draws"] == "1", "of the only draw that setfit with more pairs has"
+    assert (scores["contrastive"], scores["setfit"], scores["setfit-20"]) == (
+        "0.700",
+        "0.500",
+        "0.550",
+    )
+    assert (seconds["measure"], seconds["setfit"]) == ("seconds", "5")
+    assert few_labels.adapted_table() == []
+    rows.append(few_labels_row("setfit", 1, 0.6, base="adapted"))
+    [row] = few_labels.adapted_table()
+    assert (row["MiniLM"], row["adapted"], row["gain"]) == ("0.500", "0.600", "+0.100")
 
 
 def test_the_figure_has_a_row_for_each_task_and_size(evidence, results, tmp_path):
