@@ -97,10 +97,23 @@ def is_static_model(model: str) -> bool:
 
 
 def static_model_files(folder: Path) -> tuple[Path, Path]:
-    """Return the files with the vectors and the tokenizer of a static model."""
+    """Return the files with the vectors and the tokenizer of a static model.
+
+    Raises:
+        ArtifactError: If ``modules.json`` does not say where they are, or one is missing.
+    """
     # sentence-transformers puts the files of a module into the folder that modules.json names.
-    place = folder / read_json(folder / MODULES)[0]["path"]
-    return place / WEIGHTS, place / TOKENIZER
+    path = read_json(folder / MODULES)[0].get("path")
+    if not isinstance(path, str):
+        raise ArtifactError(
+            f"{folder / MODULES}: path={path!r}: must be the name of a folder, or empty; "
+            "save the model again"
+        )
+    files = (folder / path / WEIGHTS, folder / path / TOKENIZER)
+    for file in files:
+        if not file.is_file():
+            raise ArtifactError(f"{file}: no such file; copy the folder of the model again, whole")
+    return files
 
 
 def read_static_model(folder: Path) -> tuple[np.ndarray, Tokenizer]:
@@ -113,20 +126,29 @@ def read_static_model(folder: Path) -> tuple[np.ndarray, Tokenizer]:
         Its vectors, of shape (ids, width), and its tokenizer.
 
     Raises:
-        ArtifactError: If a file is missing or damaged.
+        ArtifactError: If a file is missing or damaged, or the vectors are no finite numbers.
     """
     from safetensors.numpy import load_file
 
     weights_file, tokenizer_file = static_model_files(folder)
-    with loading(str(folder)):
+    with loading(str(weights_file)):
         weights = load_file(weights_file)
+    with loading(str(tokenizer_file)):
         words = Tokenizer.from_file(str(tokenizer_file))
     if STATIC_WEIGHTS not in weights:
         found = ", ".join(weights)
         raise ArtifactError(f"{weights_file}: has {found}, and not {STATIC_WEIGHTS}")
+    vectors = weights[STATIC_WEIGHTS]
+    is_table = vectors.ndim == 2 and np.issubdtype(vectors.dtype, np.floating)
+    if not is_table or not np.isfinite(vectors).all():
+        raise ArtifactError(
+            f"{weights_file}: {STATIC_WEIGHTS} must be a table of finite floating-point numbers, "
+            f"and is {vectors.dtype} of shape {vectors.shape}, or holds NaN or infinity; "
+            "save the model again"
+        )
     words.no_truncation()
     words.no_padding()
-    return weights[STATIC_WEIGHTS], words
+    return vectors, words
 
 
 def _write_modules(folder: Path, pooling: Pooling, width: int, max_tokens: int) -> None:

@@ -499,12 +499,19 @@ def load_own_tokenizer(model: str) -> Any:
     """Load the ``AutoTokenizer`` of a folder or Hub name, whether or not the model fits it.
 
     Raises:
-        ArtifactError: If it cannot be loaded.
+        ArtifactError: If there is none, or it cannot be loaded.
     """
     from transformers import AutoTokenizer
 
     with loading(f"{model}: its tokenizer"):
-        return AutoTokenizer.from_pretrained(resolve_model(model), trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(resolve_model(model), trust_remote_code=False)
+    # For a folder without tokenizer, transformers makes up one that has only special tokens.
+    if len(tokenizer) <= len(tokenizer.all_special_ids):
+        raise ArtifactError(
+            f"{model}: has no tokenizer; copy that of the model into the folder: tokenizer.json, "
+            "or vocab.txt, vocab.json with merges.txt, or *.model"
+        )
+    return tokenizer
 
 
 def padding_id(tokenizer: Any) -> int:
@@ -567,12 +574,6 @@ def load_tokenizer(model: str) -> tuple[Any, Any]:
     """
     config = load_config(model)
     tokenizer = load_own_tokenizer(model)
-    # For a folder without tokenizer, transformers makes up one that has only special tokens.
-    if len(tokenizer) <= len(tokenizer.all_special_ids):
-        raise ArtifactError(
-            f"{model}: has no tokenizer; copy that of the model into the folder: tokenizer.json, "
-            "or vocab.txt, vocab.json with merges.txt, or *.model"
-        )
     size = getattr(config, "vocab_size", None)
     ids = token_range(tokenizer)  # number of rows that the token ids need
     if size is None:
@@ -830,6 +831,31 @@ def check_checkpoint(model: str) -> None:
         _check_index(model, index)
     if not list(path.glob("*.safetensors")):
         _refuse_without_weights(model, path)
+
+
+def check_whole(model: str) -> None:
+    """Check, before any work, that the weights of a local folder were not cut.
+
+    The header of a safetensors file says how long the file is, so no weight is read. Of a folder of
+    adapters, their base is checked, too. A Hub name is not looked up.
+
+    Raises:
+        ArtifactError: If a file is cut or damaged; names the file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    check_checkpoint(model)
+    folder = resolve_model(model)
+    for file in sorted(Path(folder).glob("*.safetensors")):
+        try:
+            with safe_open(file, "np"):
+                pass
+        except (OSError, SafetensorError) as error:
+            remedy = "copy the file again, whole"
+            raise ArtifactError(f"{file}: is cut or damaged ({error}); {remedy}") from error
+    base = adapted_base(folder)
+    if base is not None:
+        check_whole(base)
 
 
 def _refuse_without_weights(model: str, folder: Path) -> NoReturn:

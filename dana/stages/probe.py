@@ -43,13 +43,20 @@ from dana.finetuning.probe import (
 )
 from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings, chosen_weight
-from dana.models.encoder_folder import is_static_model
-from dana.models.folder import check_checkpoint, load_tokenizer, model_identity, model_name
+from dana.models.encoder_folder import is_static_model, read_static_model
+from dana.models.folder import (
+    check_checkpoint,
+    check_whole,
+    load_tokenizer,
+    model_identity,
+    model_name,
+)
 from dana.models.pooling import read_pooling
 from dana.report.probes import ALL, LINEAR, NEIGHBOURS, NEIGHBOURS_FILE
 from dana.tasks.card import SPLITS, TaskCard, load_card
 from dana.tasks.examples import Example, joined_texts, read_splits, subset
 from dana.tasks.kinds.base import Kind
+from dana.train.objectives.architectures import reads_two_texts
 
 log = get_logger(__name__)
 
@@ -78,11 +85,15 @@ def check_probed(model: str) -> None:
 
     Raises:
         ArtifactError: If it cannot be used.
+        ConfigError: If it has a decoder that wants a text of its own.
     """
     if is_static_model(model):
+        read_static_model(Path(model))  # a table of some megabytes
         return
-    check_checkpoint(model)
-    load_tokenizer(model)  # which also opens its configuration
+    config, _ = load_tokenizer(model)
+    check_whole(model)
+    form = f"an encoder or a decoder: a model of type {config.model_type} wants a text for each of both"
+    require(not reads_two_texts(config), "model", model, form)
 
 
 def probe_stage(

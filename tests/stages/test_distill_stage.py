@@ -1,6 +1,7 @@
 """``dana distill``: a static model of a teacher that sentence-transformers opens, and a student that is trained."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModelForMaskedLM, AutoTokenizer, T5Config, T5EncoderModel
 
 from dana.cli.main import main
 from dana.core.artifacts import read_manifest
@@ -17,6 +18,7 @@ from dana.core.registry import ENCODERS
 from dana.encoders.transformer import TransformerEncoder
 from dana.models.encoder_folder import static_model_files
 from dana.stages.distill import cosine_text, find_weights, static_stage, taught_settings
+from dana.stages.probe import check_probed
 from dana.stages.training import TrainingData, folder_text
 from dana.train.objectives.distill import Distill
 from dana.train.settings import AdaptSettings, PhaseSettings
@@ -195,6 +197,72 @@ def test_a_missing_teacher_or_a_decoder_is_refused(data, tmp_path):
     with pytest.raises(ConfigError, match="an encoder, not a decoder"):
         static_stage(str(decoder), data, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def without_tokenizer(folder):
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+
+
+def cut(folder):
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+
+
+UNUSABLE = {
+    "without a tokenizer": (without_tokenizer, "has no tokenizer; copy that of the model"),
+    "cut": (cut, r"model\.safetensors: is cut or damaged"),
+}
+
+
+@pytest.mark.parametrize(("damage", "error"), UNUSABLE.values(), ids=UNUSABLE)
+def test_a_damaged_teacher_is_refused_before_any_work(run, base, tmp_path, damage, error, capsys):
+    teacher = shutil.copytree(base, tmp_path / "teacher")
+    damage(teacher)
+    before = sorted(run.iterdir())
+    for student in ("static", str(base)):
+        assert main(["distill", str(teacher), student, "--on", str(run)]) == 2
+        assert re.search(error, capsys.readouterr().err)
+    assert sorted(run.iterdir()) == before, "no tokens and no model are written"
+
+
+def test_a_teacher_whose_decoder_wants_a_text_is_refused_before_any_work(base, data, tmp_path):
+    teacher = tmp_path / "t5"
+    AutoTokenizer.from_pretrained(base).save_pretrained(teacher)
+    shape = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    # The class of the encoder alone says in its config.json that it has no decoder.
+    T5EncoderModel(T5Config(vocab_size=2048, **shape)).save_pretrained(teacher)
+    with pytest.raises(ConfigError, match="a model of type t5 wants a text for its decoder, too"):
+        static_stage(str(teacher), data, tmp_path / "out")
+    with pytest.raises(ConfigError, match="a model of type t5 wants a text for each of both"):
+        check_probed(str(teacher))
+
+
+def with_vectors(folder, change):
+    file = folder / "model.safetensors"
+    save_file({"embedding.weight": change(load_file(file)["embedding.weight"])}, file)
+
+
+def without_a_path(folder):
+    (folder / "modules.json").write_text('[{"type": "x.StaticEmbedding"}]')
+
+
+DAMAGED = {
+    "no tokenizer": (without_tokenizer, r"tokenizer\.json: no such file"),
+    "no path": (without_a_path, r"modules\.json: path=None: must be"),
+    "cut": (cut, r"model\.safetensors: cannot be loaded"),
+    "NaN": (lambda folder: with_vectors(folder, lambda table: table * np.nan), "table of finite"),
+    "no table": (lambda folder: with_vectors(folder, lambda table: table[:, 0].copy()), "table of"),
+    "quantised": (lambda folder: with_vectors(folder, lambda table: table.astype("int8")), "int8"),
+}
+
+
+@pytest.mark.parametrize(("damage", "error"), DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_static_model_is_refused_before_any_probe(static, tmp_path, damage, error):
+    folder = shutil.copytree(static.path, tmp_path / "damaged")
+    damage(folder)
+    with pytest.raises(ArtifactError, match=error):
+        check_probed(str(folder))
 
 
 def test_another_teacher_is_no_resumption(static, sentence_base, data):

@@ -29,6 +29,19 @@ def is_decoder(config: Any) -> bool:
     )
 
 
+def reads_two_texts(config: Any) -> bool:
+    """Return whether a model has a decoder that wants a text of its own beside that of the encoder, as T5.
+
+    Encoders with a decoder that have a head for masked tokens, such as BART, give one text to both.
+    """
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
+    )
+
+    has_decoder = config.model_type in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+    return has_decoder and not is_masked_model(config)
+
+
 def refuse_architecture(objective: str, config: Any, reason: str) -> NoReturn:
     """Refuse to train an architecture by an objective, and name what does work with it.
 

@@ -34,10 +34,17 @@ from dana.core.config import require
 from dana.core.device import tensor_on
 from dana.core.errors import ConfigError, DanaError
 from dana.core.registry import ENCODERS, origin_of
-from dana.models.folder import load_config, model_identity, model_name, resolve_model
+from dana.models.folder import (
+    check_whole,
+    load_config,
+    load_tokenizer,
+    model_identity,
+    model_name,
+    resolve_model,
+)
 from dana.train.documents import DrawSentences
 from dana.train.examples import Batch, ExampleSet, SpecialTokens
-from dana.train.objectives.architectures import is_decoder
+from dana.train.objectives.architectures import is_decoder, reads_two_texts
 from dana.train.objectives.base import Collator, ModelCardTerms
 from dana.train.objectives.batch import loss_scale
 from dana.train.objectives.masked import HELDOUT_SEED
@@ -190,18 +197,20 @@ class Distill(VectorObjective):
         require(self.sentences >= 0, "sentences", self.sentences, "0 for all, or a number")
 
     def check_inputs(self) -> None:
-        """Refuse a teacher that is missing, or is a decoder.
+        """Refuse a teacher that is missing or damaged, has no tokenizer, or is no encoder.
 
         Raises:
             ConfigError: Names the teacher.
         """
         try:
-            config = load_config(self._folder)
+            config, _ = load_tokenizer(self._folder)
+            check_whole(self._folder)
         except DanaError as error:
             looked = "a folder is looked for from the working directory"
             raise ConfigError(f"distill: teacher={self.teacher}: {looked}; {error}") from error
-        is_encoder = not is_decoder(config)
-        require(is_encoder, "teacher", self.teacher, "an encoder, not a decoder")
+        require(not is_decoder(config), "teacher", self.teacher, "an encoder, not a decoder")
+        form = f"an encoder: a model of type {config.model_type} wants a text for its decoder, too"
+        require(not reads_two_texts(config), "teacher", self.teacher, form)
 
     @cached_property
     def _folder(self) -> str:
