@@ -3,13 +3,13 @@
     DANA_DATA=... python benchmarks/kills.py --kills 6
     DANA_DATA=... python benchmarks/kills.py --kills 2 --commands adapt finetune
 
-Ten commands run on small parts of DANA_DATA, one after another in one folder. Each is run once
+Twelve commands run on small parts of DANA_DATA, one after another in one folder. Each is run once
 without interruption and timed. Then, --kills times, it is started from the same state, killed with
 all its processes (SIGKILL) after a random part of that time, and run again to its end. A process
 that ends before the kill does not count. Prints one row per command: seconds, kills, compared
-files, and bytes that differ. Not compared are seconds, peaks of memory, the sizes and digests in
-manifests (the files themselves are), and the embedding cache, in which a killed process leaves a
-file. The exit code is 1 if a byte differs.
+files, and bytes that differ. Not compared are seconds and what is computed from them, peaks of
+memory, the sizes and digests in manifests (the files themselves are), the paths of inputs there, and
+the embedding cache, in which a killed process leaves a file. The exit code is 1 if a byte differs.
 """
 
 import argparse
@@ -65,7 +65,19 @@ COMMANDS = {
     ],
     "weigh": ["run"],
     "adapt": ["run", "--model", "dana-mini", *TRAINING],
+    "distill": ["dana-mini", "static", "--on", "run", "--out", "static"],
     "finetune": ["--model", "dana-mini", "--task", "toy.yaml", *FINETUNING, "--out", "tuned"],
+    "probe": [
+        "--model",
+        "base=dana-mini",
+        "static=static",
+        "--task",
+        "toy.yaml",
+        "--draws",
+        "2",
+        "--out",
+        "probed",
+    ],
     "predict": ["tuned-model", "pool", "--out", "labelled.parquet"],
     "studies clusters": [
         "--pool",
@@ -119,7 +131,10 @@ splits: {train: 120, dev: 60, test: 120}
 notes: For this benchmark.
 citation: none
 """
-IGNORED = re.compile("second|_s$|^peak_memory$|^digest$|^bytes$")  # keys and columns
+# Keys and columns. raw_files has the paths of the inputs, which lie in another folder than those of
+# the uninterrupted run.
+IGNORED = re.compile("second|_s$|^peak_memory$|^digest$|^bytes$|^ended$|^waiting$|^raw_files$")
+MEASURED = re.compile(rb'[\d.,]+ seconds|data-title="(seconds|share)[^>]*>[^<]*')  # in pages
 
 
 def prepare(folder: Path) -> None:
@@ -190,7 +205,11 @@ def content(path: Path) -> bytes:
         ).encode()
     if path.suffix == ".csv":
         table = pd.read_csv(path, dtype=str)
+        if path.name == "steps.csv":
+            table = table.drop(columns="share")  # of the seconds of all steps
         return table[[column for column in table if not IGNORED.search(column)]].to_csv().encode()
+    if path.suffix in (".html", ".md"):
+        return MEASURED.sub(b"", path.read_bytes())
     return path.read_bytes()
 
 
