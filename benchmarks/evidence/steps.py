@@ -55,7 +55,7 @@ from dana.finetuning.probe import (
     text_keys,
 )
 from dana.finetuning.settings import ProbeSettings
-from dana.models.encoder_folder import is_static_model
+from dana.models.convertible import is_static_model
 from dana.models.folder import resolve_model
 from dana.stages.average import average_stage
 from dana.stages.pilot import pilot_stage

@@ -326,7 +326,7 @@ def _student(
     weights = args.weights or find_weights(folder)
     language = settings.selection.language
     if is_static:
-        given = {"adapt.steps", "adapt.learning_rate"} & args.explicit
+        given = {key for key in args.explicit if key.startswith("adapt.")} - {"adapt.seed"}
         if given:
             raise ConfigError(f"{min(given)} has no effect with the student static; remove it")
         data = TrainingData(folder / "pool", weights, *texts, language=language)

@@ -22,7 +22,8 @@ from dana.core.device import find_device
 from dana.core.errors import ArtifactError
 from dana.core.files import file_digest
 from dana.encoders.words import pool_rows
-from dana.models.encoder_folder import is_static_model, read_static_model, static_model_files
+from dana.models.convertible import is_static_model
+from dana.models.encoder_folder import read_static_model, static_model_files
 from dana.models.folder import load_backbone, load_own_tokenizer, loading, model_identity
 from dana.models.minilm import minilm_folder
 

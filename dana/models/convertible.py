@@ -1,4 +1,4 @@
-"""Find what ``dana files convert`` opens: pickled weights and old layouts of folders."""
+"""Tell the forms of a model's folder: static models, and what ``dana files convert`` opens, as pickled weights."""
 
 import json
 import re
@@ -6,9 +6,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from dana.core.artifacts import read_json
 from dana.core.errors import ArtifactError
 
 MODULES = "modules.json"  # of sentence-transformers
+STATIC = "StaticEmbedding"  # a type of its modules
 INDEX = "pytorch_model.bin.index.json"
 USUAL = "pytorch_model.bin"
 SUFFIXES = (".bin", ".pt", ".pth", ".ckpt")
@@ -29,6 +31,19 @@ def convert_command(model: str, *flags: str) -> str:
     if Path(model).is_file():
         stem = stem.partition(".")[0]
     return shlex.join(["dana", "files", "convert", model, *flags, "--out", f"{stem}-converted"])
+
+
+def is_static_model(model: str) -> bool:
+    """Return whether a model is a folder with a static model, as sentence-transformers writes it, and nothing else."""
+    modules = Path(model) / MODULES
+    if not modules.is_file():
+        return False
+    content = read_json(modules)
+    is_list = isinstance(content, list)
+    if not is_list or not all(isinstance(module, dict) for module in content):
+        return False  # the reader of pooling says what is wrong
+    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in content]
+    return kinds == [STATIC]
 
 
 def transformer_folder(folder: Path) -> Path:

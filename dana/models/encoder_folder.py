@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 from dana.core.artifacts import read_json, write_json
 from dana.core.errors import ArtifactError
-from dana.models.convertible import MODULES
+from dana.models.convertible import MODULES, STATIC
 from dana.models.folder import load_own_tokenizer, load_with_head, loading, quiet_transformers
 from dana.models.heads import positions_of
 from dana.models.pooling import OLD_KEYS, POOLING_CONFIG, Pooling, read_pooling
@@ -19,7 +19,6 @@ TYPE = "sentence_transformers.models.{}"
 PLACE_OF_POOLING = "1_Pooling"
 PLACE_OF_NORMALIZE = "2_Normalize"
 SETTINGS = "sentence_bert_config.json"
-STATIC = "StaticEmbedding"
 STATIC_WEIGHTS = "embedding.weight"
 TOKENIZER = "tokenizer.json"
 
@@ -83,19 +82,6 @@ def save_static_encoder(vectors: np.ndarray, tokenizer: Any, folder: Path) -> No
     write_json(folder / MODULES, [{"idx": 0, "name": "0", "path": "", "type": module_type}])
 
 
-def is_static_model(model: str) -> bool:
-    """Return whether a model is a folder with a static model, as sentence-transformers writes it, and nothing else."""
-    modules = Path(model) / MODULES
-    if not modules.is_file():
-        return False
-    content = read_json(modules)
-    is_list = isinstance(content, list)
-    if not is_list or not all(isinstance(module, dict) for module in content):
-        return False  # the reader of pooling says what is wrong
-    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in content]
-    return kinds == [STATIC]
-
-
 def static_model_files(folder: Path) -> tuple[Path, Path]:
     """Return the files with the vectors and the tokenizer of a static model.
 
@@ -120,7 +106,7 @@ def read_static_model(folder: Path) -> tuple[np.ndarray, Tokenizer]:
     """Read a static model.
 
     Args:
-        folder: Folder for which :func:`is_static_model` holds.
+        folder: Folder for which :func:`dana.models.convertible.is_static_model` holds.
 
     Returns:
         Its vectors, of shape (ids, width), and its tokenizer.

@@ -19,7 +19,13 @@ from dana.core.launch import PRECISION_VARIABLE
 from dana.core.logging import get_logger
 from dana.models import minilm, mpnet, smollm2
 from dana.models.adapters import CONFIG, adapted_base, fold_adapter
-from dana.models.convertible import SUFFIXES, convert_command, no_weights, transformer_folder
+from dana.models.convertible import (
+    SUFFIXES,
+    convert_command,
+    is_static_model,
+    no_weights,
+    transformer_folder,
+)
 from dana.models.embeddings import token_range
 from dana.models.head_file import gathered, head_architecture, load_head
 
@@ -876,6 +882,8 @@ def _refuse_without_weights(model: str, folder: Path) -> NoReturn:
 
 def _nearby_model(folder: Path) -> str:
     """Say what to take instead of a folder without ``config.json``."""
+    if is_static_model(str(folder)):
+        return "it is a static model, which has no transformer; take the checkpoint that it was made from"
     if transformer_folder(folder) != folder:  # old layouts have the transformer in a folder inside
         return f"its layout is an old one of sentence-transformers: {convert_command(str(folder))}"
     folders_inside = sorted(file.parent for file in folder.glob("*/config.json"))

@@ -43,7 +43,8 @@ from dana.finetuning.probe import (
 )
 from dana.finetuning.results import PREDICTIONS
 from dana.finetuning.settings import FinetuneSettings, ProbeSettings, chosen_weight
-from dana.models.encoder_folder import is_static_model, read_static_model
+from dana.models.convertible import is_static_model
+from dana.models.encoder_folder import read_static_model
 from dana.models.folder import (
     check_checkpoint,
     check_whole,

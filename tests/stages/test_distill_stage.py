@@ -302,6 +302,13 @@ def test_the_command_makes_a_static_model_and_says_how_near_it_is(run, base, cap
     refused = ["distill", str(base), "static", "--on", str(run), "--steps", "3", "--remake"]
     assert main(refused) == 2
     assert "adapt.steps has no effect with the student static" in capsys.readouterr().err
+    refused = ["distill", str(base), "static", "--on", str(run), "--set", "adapt.objective=crops"]
+    assert main(refused) == 2
+    assert "adapt.objective has no effect with the student static" in capsys.readouterr().err
+    static = str(run / "distilled")
+    assert main(["distill", static, "static", "--on", str(run), "--out", str(run / "again")]) == 2
+    assert f"{static}: not the folder of a model" in (message := capsys.readouterr().err)
+    assert "it is a static model, which has no transformer" in message
 
 
 def test_the_weights_of_a_run_are_those_of_all_texts_or_of_its_first_adaptation(tmp_path):
