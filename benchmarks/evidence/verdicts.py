@@ -320,23 +320,28 @@ def own_table(results: Results) -> list[dict[str, str]]:
 
 
 def own_parts_table(results: Results) -> list[dict[str, str]]:
-    """Return what adapting on few of a task's own documents gains, beside all of them."""
+    """Return what adapting on few of a task's own documents gains, beside all of them.
+
+    A mean is over the first adaptations, as many as each number of documents has.
+    """
+    columns = {arm: f"{count} documents" for arm, count in OWN_PARTS.items()} | {OWN: "all"}
     rows = []
     for task in TASKS:
         choice = choice_of(results, task.name)
         for size in SIZES:
             base = scores_of(results, task.name, BASE, size)
-            if base is None or scores_of(results, task.name, next(iter(OWN_PARTS)), size) is None:
+            found = {
+                arm: scores_of(results, task.name, arm, size, objective=choice) for arm in columns
+            }
+            right = {arm: scores.right for arm, scores in found.items() if scores is not None}
+            if base is None or len(right) < len(columns):
                 continue
-            row = {"task": task.name, "labels": str(size), "base": f"{base.accuracy:.3f}"}
-            for arm in (*OWN_PARTS, OWN):
-                scores = scores_of(results, task.name, arm, size, objective=choice)
-                if scores is None:
-                    continue
-                kept = scores.right[:VARIATIONS]
-                column = "all" if arm == OWN else f"{OWN_PARTS[arm]} documents"
-                row[column] = f"{kept.mean():.3f} ({kept.mean() - base.accuracy:+.3f})"
-                row["adaptations"] = str(len(kept))
+            count = min(map(len, right.values()))
+            row = {"task": task.name, "labels": str(size), "adaptations": str(count)}
+            row["base"] = f"{base.accuracy:.3f}"
+            for arm, column in columns.items():
+                mean = float(right[arm][:count].mean())
+                row[column] = f"{mean:.3f} ({mean - base.accuracy:+.3f})"
             rows.append(row)
     return rows
 
