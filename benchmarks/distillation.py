@@ -172,12 +172,11 @@ def table() -> list[dict[str, str]]:
     return list(found.values())
 
 
-def speeds(work: Path, arm: str) -> list[dict[str, str]]:
-    """Measure how many test texts of the first task a model reads in a second, in turns; medians.
+def speeds(work: Path, task: str, arm: str) -> list[dict[str, str]]:
+    """Measure how many test texts of a task a model reads in a second, in turns; medians.
 
     Encoders give vectors. TF-IDF, fitted to 500 labels, gives labels.
     """
-    task = TASKS[0]
     folder = work / "tasks" / task
     texts = [row["text"] for row in read_rows(folder / "test.jsonl")][:SPEED_TEXTS]
     places = {
@@ -232,13 +231,13 @@ def main() -> None:
     parser.add_argument(
         "--speed",
         action="store_true",
-        help="measure texts a second, one core, TF-IDF beside, and end",
+        help="measure texts of the first task a second, one core, TF-IDF beside, and end",
     )
     args = parser.parse_args()
     if not args.tables:
         prepare(args.work)
     if args.speed:
-        print(tabulate(speeds(args.work, args.arm)))
+        print(tabulate(speeds(args.work, args.tasks[0], args.arm)))
         return
     if not args.tables:
         wanted = models(args.tasks, args.arm, args.students, args.steps)
