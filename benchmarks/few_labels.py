@@ -174,15 +174,15 @@ def by_setfit(case: Case, pairs: int) -> np.ndarray:
         return np.array(json.loads(found.read_text(encoding="utf-8")))
 
 
+MORE_PAIRS = "setfit-20"  # has a table of its own, of fewer draws; made only if it is asked for
 CLASSIFIERS: dict[str, Callable[[Case], np.ndarray]] = {
     "tfidf": by_tfidf,
     "vectors": by_vectors,
     "whole": lambda case: by_training(case, "whole"),
     "contrastive": lambda case: by_training(case, "contrastive"),
     "setfit": lambda case: by_setfit(case, 5),
-    "setfit-20": lambda case: by_setfit(case, 20),
+    MORE_PAIRS: lambda case: by_setfit(case, 20),
 }
-MORE_PAIRS = "setfit-20"  # has a table of its own, of fewer draws; made only if it is asked for
 
 
 DEFAULTS = [name for name in CLASSIFIERS if name != MORE_PAIRS]
